@@ -1,0 +1,87 @@
+//! What the build stage hands on: audited binaries and how each came to be.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Where the binaries of one component set come from: `--kubernetes SPEC`, `--etcd SPEC`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind", content = "value")]
+pub enum Source {
+    /// `module[:VERSION]`: the pinned Go module, or another released version of it.
+    Module(Option<String>),
+    /// `checkout:PATH`: a source tree of the user.
+    Checkout(PathBuf),
+    /// `prebuilt:DIR`: binaries that exist already.
+    Prebuilt(PathBuf),
+}
+
+/// The binaries of one architecture, by component name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Artifacts {
+    /// GOARCH.
+    pub arch: String,
+    pub by_component: BTreeMap<String, Artifact>,
+}
+
+/// One binary that passed the audit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Artifact {
+    pub component: String,
+    pub path: PathBuf,
+    /// Lower-case hexadecimal SHA-256 of the file.
+    pub sha256: String,
+    /// Bytes.
+    pub size: u64,
+    pub source: Source,
+    /// The version that the program reports, "v1.36.3"; "unknown" for a prebuilt file without build information.
+    pub version: String,
+    /// The Go release in the build information, "go1.26.8".
+    pub go: String,
+    pub step: BuildStep,
+}
+
+/// How the artifact was obtained in this run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BuildStep {
+    /// Found in the cache under this key.
+    Hit { key: String },
+    /// Built now; `why` says what the cache lacked.
+    Built { key: String, why: String, seconds: f64 },
+    /// Taken as it is.
+    Prebuilt,
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::Module(None) => write!(f, "module"),
+            Source::Module(Some(version)) => write!(f, "module:{version}"),
+            Source::Checkout(path) => write!(f, "checkout:{}", path.display()),
+            Source::Prebuilt(path) => write!(f, "prebuilt:{}", path.display()),
+        }
+    }
+}
+
+impl std::str::FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Source, String> {
+        let (kind, rest) = match text.split_once(':') {
+            Some((kind, rest)) => (kind, Some(rest)),
+            None => (text, None),
+        };
+        match (kind, rest) {
+            ("module", None) => Ok(Source::Module(None)),
+            ("module", Some(version)) if !version.is_empty() => {
+                let version = version.strip_prefix('v').unwrap_or(version);
+                Ok(Source::Module(Some(format!("v{version}"))))
+            }
+            ("checkout", Some(path)) if !path.is_empty() => Ok(Source::Checkout(path.into())),
+            ("prebuilt", Some(path)) if !path.is_empty() => Ok(Source::Prebuilt(path.into())),
+            _ => Err(format!("`{text}` is none of module, module:VERSION, checkout:PATH, prebuilt:DIR")),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A booted cluster as the suite sees it: addresses, credentials, and control over its components.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// A running cluster. Dropping it takes nothing down: the boot stage's guard does.
+#[derive(Clone)]
+pub struct Cluster {
+    pub info: ClusterInfo,
+    /// None where the provider cannot touch the processes; checks that need it are then skipped.
+    pub control: Option<Arc<dyn Control>>,
+}
+
+/// The part that can be written to `cluster.json` and read by another command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterInfo {
+    /// GOARCH of the components.
+    pub arch: String,
+    /// `process`, `qemu`, `kind`, `existing`.
+    pub provider: String,
+    /// How the code is executed: `native`, or the emulator with its version.
+    pub execution: String,
+    /// How much slower than the reference this machine is; every deadline is multiplied by it. At least 1.
+    pub factor: f64,
+    /// By profile name.
+    pub profiles: BTreeMap<String, ProfileInfo>,
+}
+
+/// One control plane.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProfileInfo {
+    pub name: String,
+    /// `https://127.0.0.1:PORT`.
+    pub apiserver: String,
+    /// Administrator credentials for the apiserver.
+    pub tls: TlsFiles,
+    pub kubeconfig: PathBuf,
+    /// `--etcd-prefix`, with a leading slash and without a trailing one.
+    pub prefix: String,
+    /// The first one holds whatever no other one lists.
+    pub stores: Vec<StoreInfo>,
+    /// The flags the apiserver was started with, without dashes.
+    pub flags: BTreeMap<String, String>,
+    /// The profile's private folder (keys, configuration files).
+    pub dir: PathBuf,
+}
+
+/// One etcd.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoreInfo {
+    pub name: String,
+    /// `https://127.0.0.1:PORT`.
+    pub endpoint: String,
+    pub tls: TlsFiles,
+    /// `group/resource` entries kept here; empty for the first store.
+    pub resources: Vec<String>,
+}
+
+/// PEM files of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsFiles {
+    pub ca: PathBuf,
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Power over the components of a cluster. Components are named `PROFILE/kube-apiserver` and `PROFILE/etcd-STORE`.
+///
+/// Calls block until the action is complete: a start or restart returns when the component is ready again.
+pub trait Control: Send + Sync {
+    fn components(&self) -> Vec<String>;
+    fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError>;
+    /// The whole log of the component so far, over all its restarts.
+    fn log(&self, component: &str) -> Result<String, ControlError>;
+    /// A component that has ended although nobody asked for it, with the last lines of its log.
+    fn casualty(&self) -> Option<String>;
+}
+
+/// What can be done to a component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Start after a stop or kill, with the last flags.
+    Start,
+    /// TERM, then KILL after a grace period.
+    Stop,
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP.
+    Pause,
+    /// SIGCONT.
+    Resume,
+    /// Stop and start with these flags changed; an empty value removes the flag, an empty map keeps all.
+    Restart { flags: BTreeMap<String, String> },
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ControlError(pub String);
+
+impl ProfileInfo {
+    /// The store that holds `group/resource`.
+    pub fn store_for(&self, group: &str, plural: &str) -> &StoreInfo {
+        let wanted = format!("{group}/{plural}");
+        self.stores.iter().find(|s| s.resources.contains(&wanted)).unwrap_or(&self.stores[0])
+    }
+}

@@ -1,0 +1,100 @@
+//! What happens in a run, one event a line in `events.jsonl`. Every report file is made from these and nothing else.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Artifact, Exit, Level, Outcome};
+
+/// UTC, `YYYY-MM-DDTHH:MM:SS.mmmZ`.
+pub type Timestamp = String;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+pub enum Event {
+    /// Always the first.
+    RunStarted {
+        at: Timestamp,
+        run: RunInfo,
+    },
+    PhaseStarted {
+        at: Timestamp,
+        phase: String,
+    },
+    /// A phase (`build`, `boot`, `suite`, `teardown`) is a case of its own in the reports.
+    PhaseFinished {
+        at: Timestamp,
+        phase: String,
+        outcome: Outcome,
+        seconds: f64,
+    },
+    /// What the build stage handed on.
+    Built {
+        at: Timestamp,
+        artifact: Artifact,
+    },
+    /// Facts that are known only after boot: execution, factor, versions as the servers report them.
+    Booted {
+        at: Timestamp,
+        execution: String,
+        factor: f64,
+        versions: BTreeMap<String, String>,
+    },
+    /// How many cases will follow.
+    SuitePlanned {
+        at: Timestamp,
+        cases: usize,
+        seed: u64,
+    },
+    CaseStarted {
+        at: Timestamp,
+        case: String,
+    },
+    CaseFinished {
+        at: Timestamp,
+        /// Stable across runs: `storage.key-layout`, or `storage.roundtrip[json]` away from the check's first profile.
+        case: String,
+        check: String,
+        profile: String,
+        level: Level,
+        requirement: String,
+        source: String,
+        outcome: Outcome,
+        seconds: f64,
+        /// What was exercised, by name: operations, events, streams, resumes.
+        counters: BTreeMap<String, u64>,
+        /// The command that repeats only this.
+        repeat: String,
+    },
+    /// Something a reader should know: a warning, a residue, a correction.
+    Note {
+        at: Timestamp,
+        text: String,
+    },
+    /// Always the last, unless the harness was killed.
+    RunFinished {
+        at: Timestamp,
+        exit: Exit,
+        seconds: f64,
+    },
+}
+
+/// What is known before anything starts: `run.json` is this plus what `Built` and `Booted` add.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Name of the run folder.
+    pub id: String,
+    pub started: Timestamp,
+    /// Version of the harness and, where known, its commit.
+    pub harness: String,
+    /// GOARCH under test.
+    pub arch: String,
+    pub provider: String,
+    /// `uname -srm` of the host.
+    pub host: String,
+    /// Source spec of each component set.
+    pub sources: BTreeMap<String, String>,
+    pub seed: u64,
+    /// The command line that repeats the run.
+    pub command: String,
+}

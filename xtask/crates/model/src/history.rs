@@ -1,0 +1,252 @@
+//! What a run recorded about one store: its true revisions, every API operation, every API watch stream.
+//!
+//! A history is complete in itself: the judges need nothing else, so an old run can be judged again.
+//! All times are microseconds since the recorder of the run started, on one monotonic clock.
+//! On disk each of the three lists is a file of JSON lines below `history/<profile>.<store>/`.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// A key of the store, for example `/registry/configmaps/default/a`.
+pub type Key = Arc<str>;
+
+/// Microseconds since the recorder started.
+pub type Micros = u64;
+
+/// One store's history. Lists are in the order of recording: revisions by `rev`, the others by their begin.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    pub meta: Meta,
+    pub revisions: Vec<Revision>,
+    pub operations: Vec<Operation>,
+    pub streams: Vec<Stream>,
+}
+
+/// What frames the lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    pub profile: String,
+    pub store: String,
+    /// The whole store at the revision at which the recording began.
+    pub initial: Vec<Snapshot>,
+    /// The revision at which the recording began; `initial` is the state after it.
+    pub first_rev: i64,
+    /// The last revision that the recording is complete up to.
+    pub last_rev: i64,
+    /// The whole store at `last_rev`, read by Range: what replaying the revisions must give.
+    pub last: Vec<Snapshot>,
+    /// Compactions that the harness made or noticed: (time, compacted revision).
+    pub compactions: Vec<(Micros, i64)>,
+    /// Times at which an apiserver of this profile was started again.
+    pub restarts: Vec<Micros>,
+}
+
+/// A key's state in a Range answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub key: Key,
+    pub create_rev: i64,
+    pub mod_rev: i64,
+    pub version: i64,
+}
+
+/// One change of one key, as the raw store watch delivered it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revision {
+    /// Time of receipt: the revision existed at this time at the latest.
+    pub at: Micros,
+    pub rev: i64,
+    pub key: Key,
+    pub kind: Change,
+    /// Number of writes since the key was created; 0 for a delete.
+    pub version: i64,
+    /// Revision of the key's creation; 0 for a delete.
+    pub create_rev: i64,
+    /// Lease id; 0 without one.
+    pub lease: i64,
+    /// `mod_revision` of the previous value that the store sent along; 0 if it sent none.
+    pub prev_rev: i64,
+    /// The stored bytes, base64 on disk; empty for a delete.
+    #[serde(with = "base64_bytes")]
+    pub value: Arc<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    Put,
+    Delete,
+}
+
+/// One request to the API that is not a watch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operation {
+    /// Who asked: the check's id, or a worker of the traffic. One client is strictly sequential only if it says so.
+    pub client: Arc<str>,
+    pub verb: Verb,
+    /// Key prefix of the collection asked, with a trailing slash: `/registry/configmaps/NS/`.
+    pub prefix: Key,
+    /// The object's key; none for a list or a create with a generated name.
+    pub key: Option<Key>,
+    /// The query as sent, without `?`.
+    pub query: String,
+    pub called: Micros,
+    pub returned: Micros,
+    pub answer: Answer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    Get,
+    List,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "is")]
+pub enum Answer {
+    /// An object; `rv` is its resource version, 0 if it carries none (a Status).
+    Object { status: u16, rv: u64 },
+    /// A list with the key and resource version of each item, in the order received.
+    List { status: u16, rv: u64, items: Vec<(Key, u64)>, more: bool },
+    /// A Status with a failure.
+    Refused { status: u16, reason: String },
+    /// No answer: the request may or may not have taken effect.
+    Lost { error: String },
+}
+
+/// One watch of the API from its request to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Unique within the history; `watch.ordered` and the others name it.
+    pub id: u64,
+    pub client: Arc<str>,
+    /// `http/1.1`, `http/2`.
+    pub transport: String,
+    /// Key prefix of everything it can deliver, with a trailing slash.
+    pub prefix: Key,
+    pub selector: Option<Selector>,
+    pub start: Start,
+    /// The query as sent.
+    pub query: String,
+    /// The stream this one resumes, by id.
+    pub resumes: Option<u64>,
+    pub opened: Micros,
+    pub frames: Vec<Frame>,
+    pub closed: Micros,
+    pub end: End,
+}
+
+/// Which objects of the prefix are watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selector {
+    pub labels: String,
+    pub fields: String,
+}
+
+/// Where a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "from", content = "rv")]
+pub enum Start {
+    /// `resourceVersion=n`, n > 0: exclusive.
+    After(u64),
+    /// No `resourceVersion`: the present state first, as synthetic ADDED.
+    Unset,
+    /// `resourceVersion=0`: some state first, as synthetic ADDED.
+    Zero,
+    /// `sendInitialEvents=true` with `resourceVersion` (0 when unset): a state at least that new, then a bookmark.
+    InitialEvents(u64),
+}
+
+/// One event as received.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    pub at: Micros,
+    pub kind: FrameKind,
+    /// Key of the object; empty for bookmarks and errors.
+    pub key: Key,
+    /// `metadata.resourceVersion`; 0 where there is none.
+    pub rv: u64,
+    /// `metadata.uid`; empty for bookmarks and errors.
+    pub uid: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type")]
+pub enum FrameKind {
+    Added,
+    Modified,
+    Deleted,
+    /// `end_of_initial`: it carries the annotation `k8s.io/initial-events-end`.
+    Bookmark {
+        end_of_initial: bool,
+    },
+    Error {
+        code: u16,
+        reason: String,
+        message: String,
+    },
+    /// A type that no server may send.
+    Unknown {
+        name: String,
+    },
+}
+
+/// How a stream ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "how")]
+pub enum End {
+    /// The client stopped reading.
+    Client,
+    /// The server completed the stream.
+    Server,
+    /// The request itself was refused.
+    Refused { status: u16, reason: String },
+    /// The connection broke.
+    Broken { error: String },
+}
+
+impl Frame {
+    /// ADDED, MODIFIED or DELETED.
+    pub fn is_change(&self) -> bool {
+        matches!(self.kind, FrameKind::Added | FrameKind::Modified | FrameKind::Deleted)
+    }
+}
+
+impl FrameKind {
+    /// The word on the wire.
+    pub fn word(&self) -> &str {
+        match self {
+            FrameKind::Added => "ADDED",
+            FrameKind::Modified => "MODIFIED",
+            FrameKind::Deleted => "DELETED",
+            FrameKind::Bookmark { .. } => "BOOKMARK",
+            FrameKind::Error { .. } => "ERROR",
+            FrameKind::Unknown { name } => name,
+        }
+    }
+}
+
+mod base64_bytes {
+    //! Values as base64 text, so that a history file is readable line by line whatever the bytes are.
+    use std::sync::Arc;
+
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(bytes: &Arc<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map(Arc::from).map_err(D::Error::custom)
+    }
+}

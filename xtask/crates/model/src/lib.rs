@@ -1,0 +1,21 @@
+//! The plain data that crosses stages: targets, artifacts, a running cluster, recorded history, events, outcomes.
+//!
+//! Nothing here reads a file, opens a socket or starts a process. A stage crate depends on this crate and on `proc`,
+//! never on another stage crate; what two stages share is therefore spelled out here.
+
+mod artifact;
+mod cluster;
+mod event;
+mod exit;
+pub mod history;
+mod outcome;
+mod resource;
+mod target;
+
+pub use artifact::{Artifact, Artifacts, BuildStep, Source};
+pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, StoreInfo, TlsFiles};
+pub use event::{Event, RunInfo, Timestamp};
+pub use exit::Exit;
+pub use outcome::{Level, Outcome};
+pub use resource::{Resource, StoredResource};
+pub use target::{ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfileStore, Target};

@@ -1,0 +1,97 @@
+//! How a case can end. A product failure, a broken environment, a time-out and a skip are never the same thing.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Exit;
+
+/// How strong a requirement is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Guaranteed by the API or etcd contract.
+    Must,
+    /// Behaviour that upstream's tests or a flag's description pin down.
+    Should,
+    /// Rare, expensive, or an implementation detail.
+    Extra,
+}
+
+/// The end of one check on one profile, or of one phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "outcome")]
+pub enum Outcome {
+    Passed,
+    /// The requirement was seen broken.
+    Failed {
+        message: String,
+        #[serde(default)]
+        evidence: Vec<String>,
+    },
+    /// Broken, and `expectations.yaml` says so.
+    ExpectedFailure {
+        message: String,
+        issue: String,
+    },
+    /// Passed although `expectations.yaml` says that it fails.
+    UnexpectedPass {
+        issue: String,
+    },
+    /// Not run; the need is named.
+    Skipped {
+        need: String,
+    },
+    /// The environment or the harness broke, or the requirement was not exercised: no statement about it.
+    Errored {
+        phase: String,
+        message: String,
+    },
+    /// A deadline passed; `what` was awaited.
+    TimedOut {
+        what: String,
+    },
+}
+
+impl Outcome {
+    pub fn failed(message: impl Into<String>) -> Outcome {
+        Outcome::Failed { message: message.into(), evidence: Vec::new() }
+    }
+
+    pub fn errored(phase: impl Into<String>, message: impl Into<String>) -> Outcome {
+        Outcome::Errored { phase: phase.into(), message: message.into() }
+    }
+
+    /// One lower-case word for tables.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Outcome::Passed => "passed",
+            Outcome::Failed { .. } => "failed",
+            Outcome::ExpectedFailure { .. } => "expected failure",
+            Outcome::UnexpectedPass { .. } => "unexpected pass",
+            Outcome::Skipped { .. } => "skipped",
+            Outcome::Errored { .. } => "errored",
+            Outcome::TimedOut { .. } => "timed out",
+        }
+    }
+
+    /// The text behind the word; empty for a pass.
+    pub fn message(&self) -> String {
+        match self {
+            Outcome::Passed => String::new(),
+            Outcome::Failed { message, .. } => message.clone(),
+            Outcome::ExpectedFailure { message, issue } => format!("{message} (expected: {issue})"),
+            Outcome::UnexpectedPass { issue } => format!("passed, but a failure is expected: {issue}"),
+            Outcome::Skipped { need } => format!("needs {need}"),
+            Outcome::Errored { phase, message } => format!("{phase}: {message}"),
+            Outcome::TimedOut { what } => format!("timed out waiting for {what}"),
+        }
+    }
+
+    /// The exit code this outcome alone asks for.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Outcome::Passed | Outcome::Skipped { .. } | Outcome::ExpectedFailure { .. } => Exit::Ok,
+            Outcome::Failed { .. } | Outcome::UnexpectedPass { .. } => Exit::Conformance,
+            Outcome::Errored { .. } | Outcome::TimedOut { .. } => Exit::Infrastructure,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What `targets/*.yaml` says, as values: architectures, component sets, control-plane profiles.
+//!
+//! The field comments are the reference for those files. Parsing and cross-file rules are in the `targets` crate.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One CPU architecture: `targets/<name>.yaml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// The GOARCH; also the file's name and the name used in reports.
+    pub name: String,
+    /// For people: "RISC-V, 64 bit".
+    pub title: String,
+    /// Other names accepted on the command line; one of them must be what `uname -m` prints there.
+    pub aliases: Vec<String>,
+    /// What the header of every binary built for this target must say.
+    pub elf: ElfFacts,
+    /// Extra environment of `go build`, for example GOAMD64.
+    #[serde(default)]
+    pub go_env: BTreeMap<String, String>,
+    /// The user-mode emulator for hosts of another architecture. None: `--provider process` works natively only.
+    #[serde(default)]
+    pub emulator: Option<Emulator>,
+    /// Extra environment of a component on this architecture, by component name.
+    #[serde(default)]
+    pub component_env: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// Expected ELF header fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ElfFacts {
+    /// 32 or 64.
+    pub class: u8,
+    pub byte_order: ByteOrder,
+    /// `e_machine`, for example 243 for EM_RISCV (System V gABI).
+    pub machine: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ByteOrder {
+    Little,
+    Big,
+}
+
+/// A qemu-user binary and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Emulator {
+    /// Names looked for on PATH, in order.
+    pub commands: Vec<String>,
+    /// The Debian package to install when none is found.
+    pub package: String,
+    /// Oldest version known to work, "MAJOR.MINOR".
+    #[serde(default)]
+    pub minimum: Option<String>,
+    /// Why `minimum` is what it is: the symptom with an older one.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// `targets/components.yaml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Components {
+    pub sets: Vec<ComponentSet>,
+}
+
+/// Components that share one Go module, one version and one `--<name> SPEC` flag.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComponentSet {
+    /// `kubernetes` or `etcd`: also the folder below `targets/components/` with go.mod, go.sum, tools.go.
+    pub name: String,
+    /// The module whose required version is the version of the set.
+    pub main_module: String,
+    /// The commit that `main_module`'s pinned version was tagged at, where known; a proxy does not tell.
+    #[serde(default)]
+    pub commit: Option<String>,
+    /// Linker flags; `{version}`, `{major}`, `{minor}`, `{commit}`, `{tree_state}`, `{date}` are filled in.
+    pub ldflags: Vec<String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Folder below `main_module`'s checkout whose modules replace `v0.0.0` requirements: `staging/src/k8s.io`.
+    #[serde(default)]
+    pub staging: Option<String>,
+    pub components: Vec<Component>,
+}
+
+/// One program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Component {
+    /// The file name of the binary.
+    pub name: String,
+    /// The import path given to `go build`.
+    pub package: String,
+    /// For `checkout:PATH`: the folder below PATH in which `go build` runs.
+    #[serde(default)]
+    pub checkout_dir: Option<String>,
+    /// Built only when asked for by name; a boot does not need it.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+/// A control-plane configuration under which checks run: an entry of `targets/profiles.yaml`.
+///
+/// In flags and files `{run}` is the profile's private folder and `{store.NAME}` the URL of a store of the profile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    pub name: String,
+    /// One sentence: what differs from `default` and which checks need it.
+    pub summary: String,
+    /// kube-apiserver flags added to, or replacing, the common ones: name without dashes to value.
+    #[serde(default)]
+    pub apiserver: BTreeMap<String, String>,
+    /// Files written below `{run}` before the start, by relative name; `{key32}` is a fresh random 32-byte key, base64.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// The first store is the one named by `--etcd-servers`.
+    #[serde(default = "one_store")]
+    pub stores: Vec<ProfileStore>,
+    /// Storage prefix, `--etcd-prefix`.
+    #[serde(default = "default_prefix")]
+    pub prefix: String,
+}
+
+/// One etcd of a profile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileStore {
+    pub name: String,
+    /// `group/resource` (core: `/events`) kept in this store through `--etcd-servers-overrides`; empty: all others.
+    #[serde(default)]
+    pub resources: Vec<String>,
+    /// etcd flags added to the common ones: name without dashes to value.
+    #[serde(default)]
+    pub flags: BTreeMap<String, String>,
+}
+
+fn one_store() -> Vec<ProfileStore> {
+    vec![ProfileStore { name: "main".into(), resources: Vec::new(), flags: BTreeMap::new() }]
+}
+
+fn default_prefix() -> String {
+    "/registry".into()
+}
