@@ -1,1 +1,17 @@
-//! TODO
+//! Processes and the machine around them: short commands, daemons, deadlines, interrupts, ports, run folders, progress.
+//!
+//! This is the only crate that starts a process, sleeps, or decides where a file of a run lies. It knows nothing of
+//! Kubernetes, architectures or reports.
+
+pub mod daemon;
+pub mod deadline;
+pub mod exec;
+pub mod interrupt;
+pub mod ports;
+pub mod process;
+pub mod progress;
+pub mod run_dir;
+mod spawner;
+
+pub use daemon::{Daemon, Spec};
+pub use run_dir::RunDir;

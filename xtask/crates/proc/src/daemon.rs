@@ -1,0 +1,211 @@
+//! Long-running children: own process group, output to a log file, die with the harness, TERM then KILL.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::deadline::{OnInterrupt, Probe, until};
+use crate::process::{self, Identity};
+use crate::spawner;
+
+/// How long a daemon may take to end after SIGKILL: the kernel only has to tear its memory down.
+const AFTER_KILL: Duration = Duration::from_secs(10);
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// For messages: `default/etcd-main`.
+    pub name: String,
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    /// Standard output and error are appended here.
+    pub log: PathBuf,
+    /// A file to which the process's identity is appended, so that a later run can end it (see `RunDir::sweep`).
+    pub ledger: PathBuf,
+}
+
+/// A running daemon. Dropping it kills its process group.
+#[derive(Debug)]
+pub struct Daemon {
+    spec: Spec,
+    child: Child,
+    group: Pid,
+    ended: Option<ExitStatus>,
+}
+
+impl Daemon {
+    pub fn start(spec: Spec) -> anyhow::Result<Daemon> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&spec.log)
+            .with_context(|| format!("failed to open the log {}", spec.log.display()))?;
+        let child = spawner::spawn(command(&spec, log)?)
+            .with_context(|| format!("failed to start {} ({})", spec.name, spec.program.display()))?;
+        let group = Pid::from_child(&child);
+        process::register(group);
+        let daemon = Daemon { spec, child, group, ended: None };
+        daemon.note_in_ledger()?;
+        Ok(daemon)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.group.as_raw_nonzero().get()
+    }
+
+    /// The exit status, once it has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            // try_wait fails only for a child that is not ours.
+            self.ended = self.child.try_wait().ok().flatten();
+            if self.ended.is_some() {
+                process::forget(self.group);
+            }
+        }
+        self.ended
+    }
+
+    /// A signal to the whole group; no error if it has ended.
+    pub fn signal(&mut self, signal: Signal) {
+        if self.ended().is_none() {
+            // It may have ended between the look and the signal.
+            let _ = kill_process_group(self.group, signal);
+        }
+    }
+
+    /// TERM, and KILL when it has not ended after `grace`. Also ends a stopped (SIGSTOP) process.
+    pub fn stop(&mut self, grace: Duration) -> Option<ExitStatus> {
+        self.signal(Signal::TERM);
+        self.signal(Signal::CONT);
+        self.wait(grace).or_else(|| self.kill())
+    }
+
+    /// SIGKILL, and waits until the process is gone.
+    pub fn kill(&mut self) -> Option<ExitStatus> {
+        self.signal(Signal::KILL);
+        self.wait(AFTER_KILL)
+    }
+
+    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let what = format!("the end of {}", self.spec.name);
+        until(&what, limit, Duration::from_millis(5), OnInterrupt::Continue, || match self.ended() {
+            Some(status) => Probe::Ready(status),
+            None => Probe::NotYet("it is still running".into()),
+        })
+        .ok()
+    }
+
+    fn note_in_ledger(&self) -> anyhow::Result<()> {
+        let Some(identity) = Identity::of(self.pid()) else { return Ok(()) };
+        let mut ledger = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.spec.ledger)
+            .with_context(|| format!("failed to open {}", self.spec.ledger.display()))?;
+        writeln!(ledger, "{identity}").with_context(|| format!("failed to write {}", self.spec.ledger.display()))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
+fn command(spec: &Spec, log: File) -> anyhow::Result<Command> {
+    let errors = log.try_clone().context("failed to duplicate the log's descriptor")?;
+    let mut command = Command::new(&spec.program);
+    command.args(&spec.args).envs(&spec.env).stdin(Stdio::null()).stdout(log).stderr(errors);
+    Ok(command)
+}
+
+/// The last `lines` lines of a file; a text that says so when it cannot be read.
+pub fn tail(file: &Path, lines: usize) -> String {
+    /// Enough for the last lines of a component whose lines are long.
+    const LAST_BYTES: u64 = 64 * 1024;
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(file)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LAST_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    match read() {
+        Ok(text) => {
+            let all: Vec<&str> = text.lines().collect();
+            all[all.len().saturating_sub(lines)..].join("\n")
+        }
+        Err(error) => format!("({} could not be read: {error})", file.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn daemon(dir: &Path, script: &str) -> Daemon {
+        Daemon::start(Spec {
+            name: "test".into(),
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            env: BTreeMap::new(),
+            log: dir.join("log"),
+            ledger: dir.join("ledger"),
+        })
+        .unwrap()
+    }
+
+    fn temp(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("proc-daemon-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_daemon_that_ignores_term_is_killed_with_its_children() {
+        let dir = temp("term");
+        let mut daemon = daemon(&dir, "trap '' TERM; sleep 600 & echo ready; wait; wait; sleep 600");
+        until("ready", Duration::from_secs(30), Duration::from_millis(5), OnInterrupt::Stop, || {
+            if tail(&dir.join("log"), 5).contains("ready") { Probe::Ready(()) } else { Probe::NotYet(String::new()) }
+        })
+        .unwrap();
+        let pid = daemon.pid();
+        let status = daemon.stop(Duration::from_millis(200)).unwrap();
+        assert!(!status.success());
+        until("the group's end", Duration::from_secs(10), Duration::from_millis(5), OnInterrupt::Stop, || {
+            if process::group_exists(pid) { Probe::NotYet("alive".into()) } else { Probe::Ready(()) }
+        })
+        .unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn dropping_a_daemon_ends_it_and_the_ledger_knew_it() {
+        let dir = temp("drop");
+        let daemon = daemon(&dir, "exec sleep 600");
+        let ledger = std::fs::read_to_string(dir.join("ledger")).unwrap();
+        let identity: Identity = ledger.trim().parse().unwrap();
+        assert_eq!(identity.pid, daemon.pid());
+        assert!(identity.is_alive());
+        drop(daemon);
+        assert!(!identity.is_alive());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,162 @@
+//! Short commands: built with `xshell::cmd!`, run to their end with a deadline, their output kept.
+//!
+//! xshell 0.2 itself has no time-out and its errors hold no output, so it only builds the command here.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::interrupt::{self, Interrupted};
+use crate::{process, spawner};
+
+/// How much of a failed command's output its error shows.
+const TAIL_LINES: usize = 60;
+
+/// A command that ran to its end, successfully.
+#[derive(Clone, Debug, Default)]
+pub struct Output {
+    pub stdout: String,
+    pub stderr: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    #[error("`{command}` could not be started: {error}")]
+    NotStarted { command: String, error: std::io::Error },
+    /// The tail of its output, both streams, stderr last.
+    #[error("`{command}` failed ({status}):\n{tail}")]
+    Failed { command: String, status: ExitStatus, tail: String },
+    #[error("`{command}` did not end within {:.0} s:\n{tail}", .limit.as_secs_f64())]
+    TimedOut { command: String, limit: Duration, tail: String },
+    #[error("`{command}` was stopped: {source}")]
+    Interrupted { command: String, source: Interrupted },
+}
+
+/// Runs `cmd` and returns what it printed.
+pub fn run(cmd: xshell::Cmd<'_>, limit: Duration) -> Result<Output, ExecError> {
+    run_with(cmd, limit, |_| {})
+}
+
+/// Like [`run`]; `on_line` sees each line of stderr as it comes, and nothing at least every 100 ms.
+pub fn run_with(
+    cmd: xshell::Cmd<'_>,
+    limit: Duration,
+    mut on_line: impl FnMut(Option<&str>),
+) -> Result<Output, ExecError> {
+    let shown = cmd.to_string();
+    let mut command = Command::from(cmd);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = spawner::spawn(command).map_err(|error| ExecError::NotStarted { command: shown.clone(), error })?;
+    let group = Pid::from_child(&child);
+    process::register(group);
+
+    let (sender, lines) = channel();
+    let readers = [
+        child.stdout.take().map(|pipe| read_lines(pipe, true, sender.clone())),
+        child.stderr.take().map(|pipe| read_lines(pipe, false, sender.clone())),
+    ];
+    drop(sender);
+
+    let begin = Instant::now();
+    let mut output = Output::default();
+    let mut stopped = None;
+    loop {
+        match lines.recv_timeout(Duration::from_millis(100)) {
+            Ok((true, line)) => output.stdout.push_str(&line),
+            Ok((false, line)) => {
+                on_line(Some(line.trim_end()));
+                output.stderr.push_str(&line);
+            }
+            Err(RecvTimeoutError::Timeout) => on_line(None),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if stopped.is_none() && (interrupt::requested() || begin.elapsed() > limit) {
+            stopped = Some(interrupt::check());
+            // The group may have ended between the look and the signal.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+    for reader in readers.into_iter().flatten() {
+        // A reader only ever ends; it cannot fail.
+        let _ = reader.join();
+    }
+    let status = child.wait().map_err(|error| ExecError::NotStarted { command: shown.clone(), error })?;
+    process::forget(group);
+    match stopped {
+        Some(Err(source)) => Err(ExecError::Interrupted { command: shown, source }),
+        Some(Ok(())) => Err(ExecError::TimedOut { command: shown, limit, tail: tail(&output) }),
+        None if status.success() => Ok(output),
+        None => Err(ExecError::Failed { command: shown, status, tail: tail(&output) }),
+    }
+}
+
+/// The path of a program on PATH.
+pub fn find(program: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| is_executable(file))
+}
+
+fn is_executable(file: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+fn read_lines(
+    pipe: impl Read + Send + 'static,
+    stdout: bool,
+    sender: Sender<(bool, String)>,
+) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while pipe.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            if sender.send((stdout, String::from_utf8_lossy(&line).into_owned())).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    })
+}
+
+fn tail(output: &Output) -> String {
+    let lines: Vec<&str> = output.stdout.lines().chain(output.stderr.lines()).collect();
+    let from = lines.len().saturating_sub(TAIL_LINES);
+    lines[from..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xshell::{Shell, cmd};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn an_error_carries_the_command_and_its_output() {
+        let sh = Shell::new().unwrap();
+        let error = run(cmd!(sh, "sh -c 'echo out; echo err >&2; exit 3'"), LONG).unwrap_err().to_string();
+        for part in ["sh -c", "exit status: 3", "out", "err"] {
+            assert!(error.contains(part), "`{part}` is missing in: {error}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed_with_its_children() {
+        let sh = Shell::new().unwrap();
+        let error = run(cmd!(sh, "sh -c 'echo started; sleep 600 & sleep 600'"), Duration::from_millis(300));
+        match error {
+            Err(ExecError::TimedOut { tail, .. }) => assert_eq!(tail, "started"),
+            other => panic!("expected a time-out, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let sh = Shell::new().unwrap();
+        let error = run(cmd!(sh, "no-such-program-here --flag"), LONG).unwrap_err().to_string();
+        assert!(error.contains("no-such-program-here"), "{error}");
+    }
+}

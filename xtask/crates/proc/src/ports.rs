@@ -1,0 +1,54 @@
+//! TCP ports on the loopback interface.
+//!
+//! A port that is free now can be taken before the child binds it; the boot stage then tries again with new ports.
+//! Ports are taken from below the kernel's range for outgoing connections, whose source ports would else collide.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Mutex;
+
+use anyhow::bail;
+
+/// Below 32768, where Linux's default `ip_local_port_range` begins.
+const RANGE: std::ops::Range<u16> = 20_000..32_000;
+
+static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// A port that nobody listens on and that this process has not given out before.
+pub fn free() -> anyhow::Result<u16> {
+    let mut given = GIVEN.lock().unwrap_or_else(|e| e.into_inner());
+    let width = RANGE.end - RANGE.start;
+    let begin = RANGE.start + scatter() % width;
+    for offset in 0..width {
+        let port = RANGE.start + (begin - RANGE.start + offset) % width;
+        if !given.contains(&port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            given.insert(port);
+            return Ok(port);
+        }
+    }
+    bail!(
+        "no free port between {} and {} on 127.0.0.1; which processes listen there? (ss -ltnp)",
+        RANGE.start,
+        RANGE.end
+    )
+}
+
+/// Two harnesses on one machine should not begin their search at the same port.
+fn scatter() -> u16 {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    u16::try_from(random & 0xffff).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_given_once_and_is_free() {
+        let ports: BTreeSet<u16> = (0..50).map(|_| free().unwrap()).collect();
+        assert_eq!(ports.len(), 50);
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        assert!(!ports.contains(&taken));
+    }
+}

@@ -1,0 +1,109 @@
+//! Process groups that are alive, and the identity of a process across its number's reuse.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
+
+static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+pub(crate) fn register(group: Pid) {
+    GROUPS.lock().unwrap_or_else(|e| e.into_inner()).insert(group.as_raw_nonzero().get());
+}
+
+pub(crate) fn forget(group: Pid) {
+    GROUPS.lock().unwrap_or_else(|e| e.into_inner()).remove(&group.as_raw_nonzero().get());
+}
+
+/// SIGKILL to every group this process has started and not yet reaped.
+pub fn kill_all_groups() {
+    let groups = GROUPS.lock().unwrap_or_else(|e| e.into_inner());
+    for group in groups.iter().copied().filter_map(Pid::from_raw) {
+        // The group may have ended by itself.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// A process together with its start time, so that a reused number is not mistaken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub pid: i32,
+    /// Clock ticks since boot, field 22 of /proc/PID/stat.
+    pub started: u64,
+}
+
+impl Identity {
+    pub fn of(pid: i32) -> Option<Identity> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The command name, in parentheses, may contain blanks and parentheses.
+        let after_name = stat.rsplit_once(')')?.1;
+        let started = after_name.split_whitespace().nth(19)?.parse().ok()?;
+        Some(Identity { pid, started })
+    }
+
+    pub fn me() -> Identity {
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        Identity::of(pid).unwrap_or(Identity { pid, started: 0 })
+    }
+
+    pub fn is_alive(self) -> bool {
+        Identity::of(self.pid) == Some(self)
+    }
+
+    /// SIGKILL to its process group, if the process is still the same one.
+    pub fn kill_group(self) {
+        if let (true, Some(pid)) = (self.is_alive(), Pid::from_raw(self.pid)) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+
+    /// A signal to the process alone, if it is still the same one; whether it was sent.
+    pub fn signal(self, signal: Signal) -> bool {
+        match Pid::from_raw(self.pid) {
+            Some(pid) if self.is_alive() => rustix::process::kill_process(pid, signal).is_ok(),
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.pid, self.started)
+    }
+}
+
+impl std::str::FromStr for Identity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Identity, String> {
+        let parse = || {
+            let (pid, started) = text.trim().split_once(' ')?;
+            Some(Identity { pid: pid.parse().ok()?, started: started.parse().ok()? })
+        };
+        parse().ok_or_else(|| format!("`{text}` is not a process number and a start time"))
+    }
+}
+
+/// Whether any process of the group is left.
+pub fn group_exists(pid: i32) -> bool {
+    Pid::from_raw(pid)
+        .is_some_and(|pid| rustix::process::test_kill_process_group(pid).is_ok() || test_kill_process(pid).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_survives_being_written_down() {
+        let me = Identity::me();
+        assert!(me.is_alive());
+        assert_eq!(me.to_string().parse::<Identity>().unwrap(), me);
+    }
+
+    #[test]
+    fn a_reused_number_is_another_process() {
+        let me = Identity::me();
+        assert!(!Identity { started: me.started + 1, ..me }.is_alive());
+    }
+}

@@ -1,0 +1,219 @@
+//! Where the files of a run lie, and what a run that was killed has left.
+//!
+//! A run has two folders: the public one below `reports/`, which may be uploaded, and the private one (0700) below the
+//! cache, with keys, sockets and the stores' data, which is removed at the end of the run.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::process::Identity;
+
+const OWNER: &str = "owner";
+const LEDGER: &str = "processes";
+
+/// The folders of one run. Dropping it removes the private one, unless it is kept.
+#[derive(Debug)]
+pub struct RunDir {
+    id: String,
+    public: PathBuf,
+    private: PathBuf,
+    keep: bool,
+}
+
+impl RunDir {
+    /// Makes `reports/<UTC time>-<label>` and `<cache>/run/<same name>`; first removes what dead runs left there.
+    pub fn create(reports: &Path, cache: &Path, label: &str) -> anyhow::Result<RunDir> {
+        let private_root = cache.join("run");
+        sweep(&private_root);
+        let stamp = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
+        for attempt in 1..1000 {
+            let id = if attempt == 1 { format!("{stamp}-{label}") } else { format!("{stamp}-{label}-{attempt}") };
+            let public = reports.join(&id);
+            match fs::create_dir(&public) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error).with_context(|| writable_hint("the run folder", &public)),
+            }
+            let private = private_root.join(&id);
+            make_private_dir(&private)?;
+            let run = RunDir { id, public: absolute(&public)?, private: absolute(&private)?, keep: false };
+            run.write_private(OWNER, Identity::me().to_string().as_bytes())?;
+            fs::create_dir_all(run.logs()).with_context(|| writable_hint("the folder for logs", &run.logs()))?;
+            return Ok(run);
+        }
+        bail!("a thousand runs named {stamp}-{label} exist in {}", reports.display())
+    }
+
+    /// The folder's name; sorts by time.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The folder below `reports/`.
+    pub fn public(&self) -> &Path {
+        &self.public
+    }
+
+    /// The 0700 folder for keys, sockets and data.
+    pub fn private(&self) -> &Path {
+        &self.private
+    }
+
+    pub fn events(&self) -> PathBuf {
+        self.public.join("events.jsonl")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.public.join("logs")
+    }
+
+    /// `logs/<profile>.<component>.log` for the component `<profile>/<component>`.
+    pub fn log(&self, component: &str) -> PathBuf {
+        self.logs().join(format!("{}.log", component.replace('/', ".")))
+    }
+
+    /// The recorded history of a store: `history/<profile>.<store>`.
+    pub fn history(&self, profile: &str, store: &str) -> PathBuf {
+        self.public.join("history").join(format!("{profile}.{store}"))
+    }
+
+    /// The file in which daemons are noted, for [`sweep`].
+    pub fn ledger(&self) -> PathBuf {
+        self.private.join(LEDGER)
+    }
+
+    /// Makes a folder below the private one.
+    pub fn private_dir(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let dir = self.private.join(name);
+        make_private_dir(&dir)?;
+        Ok(dir)
+    }
+
+    /// Writes a file that only the owner can read, below the private folder.
+    pub fn write_private(&self, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
+        let file = self.private.join(name);
+        write_private_file(&file, content)?;
+        Ok(file)
+    }
+
+    /// Leaves the private folder in place when the run ends.
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        if !self.keep {
+            // Whatever cannot be removed now is removed by the next run's sweep.
+            let _ = fs::remove_dir_all(&self.private);
+        }
+    }
+}
+
+/// Writes a file with mode 0600.
+pub fn write_private_file(file: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let write = || {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true).mode(0o600);
+        options.open(file)?.write_all(content)
+    };
+    write().with_context(|| format!("failed to write {}", file.display()))
+}
+
+/// Ends the processes and removes the folders of runs whose harness is dead.
+///
+/// Only `kill -9` of the harness, or a power cut, leaves any. Never fails: it must not stand in a new run's way.
+pub fn sweep(private_root: &Path) {
+    let Ok(runs) = fs::read_dir(private_root) else { return };
+    for run in runs.flatten().map(|entry| entry.path()) {
+        let owner = fs::read_to_string(run.join(OWNER)).ok().and_then(|text| text.parse::<Identity>().ok());
+        match owner {
+            Some(owner) if owner.is_alive() => continue,
+            Some(_) => {}
+            // A run that is being created has no owner file for a moment; an abandoned one has none for long.
+            None if is_young(&run) => continue,
+            None => {}
+        }
+        let ledger = fs::read_to_string(run.join(LEDGER)).unwrap_or_default();
+        ledger.lines().filter_map(|line| line.parse::<Identity>().ok()).for_each(Identity::kill_group);
+        // Tried again by the next run.
+        let _ = fs::remove_dir_all(&run);
+    }
+}
+
+fn is_young(dir: &Path) -> bool {
+    let age = fs::metadata(dir).and_then(|m| m.modified()).ok().and_then(|time| time.elapsed().ok());
+    age.is_some_and(|age| age.as_secs() < 60)
+}
+
+fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| writable_hint("the private folder", dir))
+}
+
+fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("failed to resolve {}", path.display()))
+}
+
+fn writable_hint(what: &str, path: &Path) -> String {
+    format!(
+        "failed to create {what} {}; is the disk full or the path not writable? (--reports, --cache)",
+        path.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn temp(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("proc-run-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn runs_of_one_second_have_names_of_their_own_and_keys_are_private() {
+        let root = temp("names");
+        let first = RunDir::create(&root.join("reports"), &root, "x").unwrap();
+        let second = RunDir::create(&root.join("reports"), &root, "x").unwrap();
+        assert_ne!(first.id(), second.id());
+        let key = first.write_private("ca.key", b"secret").unwrap();
+        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(first.private()).unwrap().permissions().mode() & 0o777, 0o700);
+        drop(first);
+        assert!(!key.exists());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_a_dead_run_left_is_swept_and_a_live_run_is_not() {
+        let root = temp("sweep");
+        let live = RunDir::create(&root.join("reports"), &root, "live").unwrap();
+        let dead = root.join("run").join("dead");
+        make_private_dir(&dead).unwrap();
+        let gone = Identity { pid: Identity::me().pid, started: Identity::me().started + 1 };
+        write_private_file(&dead.join(OWNER), gone.to_string().as_bytes()).unwrap();
+        sweep(&root.join("run"));
+        assert!(!dead.exists());
+        assert!(live.private().exists());
+        drop(live);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn an_unwritable_place_is_named_with_the_flag_that_changes_it() {
+        let root = temp("unwritable");
+        let file = root.join("file");
+        fs::write(&file, "").unwrap();
+        let error = format!("{:#}", RunDir::create(&file.join("reports"), &root, "x").unwrap_err());
+        assert!(error.contains("--reports") && error.contains("file/reports"), "{error}");
+        fs::remove_dir_all(root).unwrap();
+    }
+}
