@@ -1,1 +1,19 @@
-//! TODO
+//! Boots a control plane for each profile: real etcd and kube-apiserver, TLS everywhere, loopback only.
+//!
+//! The result is a [`model::Cluster`] for the suite and a guard that takes it down. What is checked on the cluster,
+//! and what its components are built from, is decided elsewhere.
+
+mod component;
+mod execution;
+mod flags;
+mod kubeconfig;
+mod pki;
+mod process;
+
+pub use process::{Booted, up};
+
+/// Which control planes to start.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    pub profiles: Vec<model::Profile>,
+}

@@ -1,0 +1,143 @@
+//! How binaries of the target run on this host: natively, or through a qemu-user emulator, and how much slower.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use model::{Artifact, Artifacts, Emulator, Target};
+use proc::exec;
+use xshell::{Shell, cmd};
+
+/// What `kube-apiserver --version` takes on the machine on which the deadlines were chosen: it runs the
+/// initialisers of some two thousand packages, which is a fixed piece of work in the component's own code.
+const REFERENCE: Duration = Duration::from_millis(90);
+
+/// A calibration may be slow, but a hang is not slowness.
+const LONGEST_CALIBRATION: Duration = Duration::from_secs(120);
+
+/// How the target's binaries are started.
+#[derive(Clone, Debug)]
+pub(crate) struct Execution {
+    /// The emulator's path; none when native.
+    pub(crate) emulator: Option<PathBuf>,
+    /// `native`, or the emulator's name and version.
+    pub(crate) name: String,
+    /// At least 1; every deadline is multiplied by it.
+    pub(crate) factor: f64,
+}
+
+/// Finds out how to run the target here, and proves it by running its components' `--version`.
+pub(crate) fn prepare(target: &Target, artifacts: &Artifacts) -> anyhow::Result<Execution> {
+    let (emulator, name) = if is_native(target) {
+        (None, "native".to_owned())
+    } else {
+        let (path, version) = find_emulator(target)?;
+        let program = path.file_name().map(|f| f.to_string_lossy().into_owned()).unwrap_or_default();
+        (Some(path), format!("{program} {version}"))
+    };
+    let slowest = artifacts
+        .by_component
+        .values()
+        .map(|artifact| try_run(target, emulator.as_deref(), artifact))
+        .collect::<anyhow::Result<Vec<Duration>>>()?
+        .into_iter()
+        .max()
+        .unwrap_or(REFERENCE);
+    let factor = (slowest.as_secs_f64() / REFERENCE.as_secs_f64()).max(1.0);
+    Ok(Execution { emulator, name, factor })
+}
+
+impl Execution {
+    /// Program and leading arguments that run `binary`.
+    pub(crate) fn command(&self, binary: &Path) -> (PathBuf, Vec<String>) {
+        match &self.emulator {
+            None => (binary.to_owned(), Vec::new()),
+            Some(emulator) => (emulator.clone(), vec![binary.display().to_string()]),
+        }
+    }
+
+    /// A deadline for this machine.
+    pub(crate) fn scaled(&self, limit: Duration) -> Duration {
+        limit.mul_f64(self.factor)
+    }
+}
+
+fn is_native(target: &Target) -> bool {
+    let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
+    target.name == machine || target.aliases.contains(&machine)
+}
+
+fn find_emulator(target: &Target) -> anyhow::Result<(PathBuf, String)> {
+    let Some(emulator) = &target.emulator else {
+        bail!("{} names no user-mode emulator, and this host is of another architecture", target.name);
+    };
+    let Some(path) = emulator.commands.iter().find_map(|command| exec::find(command)) else {
+        bail!(
+            "to run {} binaries on this host one of {} must be on PATH; install the package {} (apt-get install {})",
+            target.name,
+            emulator.commands.join(", "),
+            emulator.package,
+            emulator.package
+        );
+    };
+    let version = emulator_version(&path)?;
+    check_minimum(target, emulator, &path, &version)?;
+    Ok((path, version))
+}
+
+/// "7.2.22" out of "qemu-riscv64 version 7.2.22 (Debian 1:7.2+dfsg-7)".
+fn emulator_version(path: &Path) -> anyhow::Result<String> {
+    let sh = Shell::new()?;
+    let output = exec::run(cmd!(sh, "{path} --version"), LONGEST_CALIBRATION)?;
+    let mut words = output.stdout.split_whitespace().skip_while(|word| *word != "version");
+    words.nth(1).map(str::to_owned).with_context(|| format!("`{} --version` names no version", path.display()))
+}
+
+fn check_minimum(target: &Target, emulator: &Emulator, path: &Path, version: &str) -> anyhow::Result<()> {
+    let Some(minimum) = &emulator.minimum else { return Ok(()) };
+    if numbers(version) < numbers(minimum) {
+        let reason = emulator.reason.as_deref().unwrap_or("older ones do not work");
+        bail!("{} is version {version}, but {} needs at least {minimum}: {reason}", path.display(), target.name);
+    }
+    Ok(())
+}
+
+fn numbers(version: &str) -> Vec<u32> {
+    version.split('.').map_while(|part| part.parse().ok()).collect()
+}
+
+/// The better of two runs of `--version`: the first one also reads the file from disk.
+fn try_run(target: &Target, emulator: Option<&Path>, artifact: &Artifact) -> anyhow::Result<Duration> {
+    let sh = Shell::new()?;
+    let binary = &artifact.path;
+    let mut best = LONGEST_CALIBRATION;
+    for _ in 0..2 {
+        let begin = Instant::now();
+        let cmd = match emulator {
+            Some(emulator) => cmd!(sh, "{emulator} {binary} --version"),
+            None => cmd!(sh, "{binary} --version"),
+        };
+        let cmd = cmd.envs(target.component_env.get(&artifact.component).into_iter().flatten());
+        let output = exec::run(cmd, LONGEST_CALIBRATION)
+            .with_context(|| format!("{} does not even print its version here", artifact.component))?;
+        best = best.min(begin.elapsed());
+        let expected = artifact.version.trim_start_matches('v');
+        if artifact.version != "unknown" && !output.stdout.contains(expected) {
+            let first = output.stdout.lines().next().unwrap_or_default();
+            bail!("{} was built as {}, but prints `{first}`", artifact.component, artifact.version);
+        }
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(numbers("7.2.22") < numbers("10.0"));
+        assert!(numbers("10.0.2") >= numbers("10.0"));
+        assert!(numbers("11.1.3") > numbers("10.0.2"));
+    }
+}

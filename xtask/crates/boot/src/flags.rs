@@ -1,0 +1,163 @@
+//! The command lines of etcd and kube-apiserver. Everything that differs between profiles comes from the profile.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use model::{Profile, ProfileStore};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::pki::Pki;
+
+pub(crate) type Flags = BTreeMap<String, String>;
+
+/// etcd's own defaults; multiplied by the machine's factor, or an emulated member would depose itself.
+const HEARTBEAT: Duration = Duration::from_millis(100);
+const ELECTION: Duration = Duration::from_millis(1000);
+/// etcd refuses election timeouts above 50 s.
+const LONGEST_ELECTION: Duration = Duration::from_secs(50);
+
+/// Ports of a profile's components.
+#[derive(Clone, Debug)]
+pub(crate) struct StorePorts {
+    pub(crate) client: u16,
+    pub(crate) peer: u16,
+}
+
+pub(crate) fn url(port: u16) -> String {
+    format!("https://127.0.0.1:{port}")
+}
+
+/// One member, one cluster. Heartbeats grow with `factor`.
+pub(crate) fn etcd(store: &ProfileStore, data: &Path, ports: &StorePorts, pki: &Pki, factor: f64) -> Flags {
+    let client = url(ports.client);
+    let peer = url(ports.peer);
+    let election = ELECTION.mul_f64(factor).min(LONGEST_ELECTION);
+    let heartbeat = HEARTBEAT.mul_f64(factor).min(LONGEST_ELECTION / 10);
+    let mut flags = pairs([
+        ("name", store.name.clone()),
+        ("data-dir", data.display().to_string()),
+        ("listen-client-urls", client.clone()),
+        ("advertise-client-urls", client),
+        ("listen-peer-urls", peer.clone()),
+        ("initial-advertise-peer-urls", peer.clone()),
+        ("initial-cluster", format!("{}={peer}", store.name)),
+        ("cert-file", pki.server.cert.display().to_string()),
+        ("key-file", pki.server.key.display().to_string()),
+        ("client-cert-auth", "true".into()),
+        ("trusted-ca-file", pki.ca.display().to_string()),
+        ("peer-cert-file", pki.server.cert.display().to_string()),
+        ("peer-key-file", pki.server.key.display().to_string()),
+        ("peer-client-cert-auth", "true".into()),
+        ("peer-trusted-ca-file", pki.ca.display().to_string()),
+        ("heartbeat-interval", heartbeat.as_millis().to_string()),
+        ("election-timeout", election.as_millis().to_string()),
+        // kubeadm sets the same: bookmarks of idle resources advance with it.
+        ("watch-progress-notify-interval", "5s".into()),
+    ]);
+    flags.extend(store.flags.clone());
+    flags
+}
+
+/// `servers` are the URLs of the profile's stores, by name.
+pub(crate) fn apiserver(
+    profile: &Profile,
+    run: &Path,
+    port: u16,
+    servers: &BTreeMap<String, String>,
+    pki: &Pki,
+) -> anyhow::Result<Flags> {
+    let main = &profile.stores.first().context("a profile has at least one store")?.name;
+    let mut flags = pairs([
+        ("etcd-servers", servers[main].clone()),
+        ("etcd-cafile", pki.ca.display().to_string()),
+        ("etcd-certfile", pki.admin.cert.display().to_string()),
+        ("etcd-keyfile", pki.admin.key.display().to_string()),
+        ("etcd-prefix", profile.prefix.clone()),
+        ("bind-address", "127.0.0.1".into()),
+        ("advertise-address", "127.0.0.1".into()),
+        ("secure-port", port.to_string()),
+        ("tls-cert-file", pki.server.cert.display().to_string()),
+        ("tls-private-key-file", pki.server.key.display().to_string()),
+        ("client-ca-file", pki.ca.display().to_string()),
+        ("authorization-mode", "RBAC".into()),
+        ("service-account-issuer", "https://kubernetes.default.svc".into()),
+        ("service-account-signing-key-file", pki.service_account_key.display().to_string()),
+        ("service-account-key-file", pki.service_account_pub.display().to_string()),
+        ("service-cluster-ip-range", "10.96.0.0/16".into()),
+        // No controller manager makes a default ServiceAccount, without which no Pod would be admitted.
+        ("disable-admission-plugins", "ServiceAccount".into()),
+        ("v", "2".into()),
+    ]);
+    let overrides: Vec<String> = profile
+        .stores
+        .iter()
+        .flat_map(|store| store.resources.iter().map(|resource| format!("{resource}#{}", servers[&store.name])))
+        .collect();
+    if !overrides.is_empty() {
+        flags.insert("etcd-servers-overrides".into(), overrides.join(","));
+    }
+    for (name, value) in &profile.apiserver {
+        flags.insert(name.clone(), fill(value, run, servers)?);
+    }
+    Ok(flags)
+}
+
+/// Replaces `{run}`, `{store.NAME}` and each `{key32}` (every one by a key of its own).
+pub(crate) fn fill(text: &str, run: &Path, servers: &BTreeMap<String, String>) -> anyhow::Result<String> {
+    let mut filled = text.replace("{run}", &run.display().to_string());
+    for (name, url) in servers {
+        filled = filled.replace(&format!("{{store.{name}}}"), url);
+    }
+    while filled.contains("{key32}") {
+        filled = filled.replacen("{key32}", &key32()?, 1);
+    }
+    Ok(filled)
+}
+
+/// Applies a change of flags: an empty value removes the flag.
+pub(crate) fn change(flags: &mut Flags, changes: &Flags) {
+    for (name, value) in changes {
+        if value.is_empty() {
+            flags.remove(name);
+        } else {
+            flags.insert(name.clone(), value.clone());
+        }
+    }
+}
+
+fn key32() -> anyhow::Result<String> {
+    let mut key = [0u8; 32];
+    if SystemRandom::new().fill(&mut key).is_err() {
+        bail!("the system's random source gave nothing for an encryption key");
+    }
+    Ok(STANDARD.encode(key))
+}
+
+fn pairs<const N: usize>(pairs: [(&str, String); N]) -> Flags {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_placeholder_gets_a_key_of_its_own() {
+        let servers = BTreeMap::from([("main".to_owned(), "https://127.0.0.1:1".to_owned())]);
+        let text = fill("{key32} {key32} {run}/x {store.main}", Path::new("/r"), &servers).unwrap();
+        let words: Vec<&str> = text.split(' ').collect();
+        assert_ne!(words[0], words[1]);
+        assert_eq!(STANDARD.decode(words[0]).unwrap().len(), 32);
+        assert_eq!(words[2..], ["/r/x", "https://127.0.0.1:1"]);
+    }
+
+    #[test]
+    fn an_empty_value_removes_a_flag() {
+        let mut flags = pairs([("a", "1".into()), ("b", "2".into())]);
+        change(&mut flags, &pairs([("a", String::new()), ("c", "3".into())]));
+        assert_eq!(flags, pairs([("b", "2".into()), ("c", "3".into())]));
+    }
+}

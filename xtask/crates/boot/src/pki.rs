@@ -1,0 +1,94 @@
+//! Keys and certificates of one run: a CA, a server, an administrator, and the service-account key pair.
+//!
+//! All keys are ECDSA P-256, made fresh, written 0600 into the run's private folder and gone with it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use model::TlsFiles;
+use proc::RunDir;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// Paths of the PEM files.
+#[derive(Clone, Debug)]
+pub(crate) struct Pki {
+    pub(crate) ca: PathBuf,
+    /// For every listener of the run; also valid as a client certificate, which etcd needs between its peers.
+    pub(crate) server: TlsFiles,
+    /// In group system:masters: authorized for everything, so that RBAC does not stand between suite and store.
+    pub(crate) admin: TlsFiles,
+    pub(crate) service_account_key: PathBuf,
+    pub(crate) service_account_pub: PathBuf,
+}
+
+/// Makes the files below the run's private folder.
+pub(crate) fn create(run: &RunDir) -> anyhow::Result<Pki> {
+    run.private_dir("pki")?;
+    let ca = authority().context("failed to make the run's CA")?;
+    let ca_file = run.write_private("pki/ca.crt", ca.pem().as_bytes())?;
+    let service_account = KeyPair::generate().context("failed to make the service-account key")?;
+    let issue = |name: &str, params| issue(run, &ca, &ca_file, name, params);
+    Ok(Pki {
+        server: issue("server", server()?)?,
+        admin: issue("admin", admin())?,
+        service_account_key: run.write_private("pki/sa.key", service_account.serialize_pem().as_bytes())?,
+        service_account_pub: run.write_private("pki/sa.pub", service_account.public_key_pem().as_bytes())?,
+        ca: ca_file,
+    })
+}
+
+fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "archproof run CA");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    valid_for_a_week(&mut params);
+    CertifiedIssuer::self_signed(params, KeyPair::generate()?)
+}
+
+fn server() -> anyhow::Result<CertificateParams> {
+    let names = ["127.0.0.1", "localhost", "kubernetes.default.svc"].map(String::from);
+    let mut params = CertificateParams::new(names.to_vec())?;
+    params.distinguished_name.push(DnType::CommonName, "archproof server");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params)
+}
+
+fn admin() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "archproof");
+    params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+}
+
+fn issue(
+    run: &RunDir,
+    ca: &CertifiedIssuer<'static, KeyPair>,
+    ca_file: &Path,
+    name: &str,
+    mut params: CertificateParams,
+) -> anyhow::Result<TlsFiles> {
+    valid_for_a_week(&mut params);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    let make = || -> Result<(String, String), rcgen::Error> {
+        let key = KeyPair::generate()?;
+        Ok((params.signed_by(&key, ca)?.pem(), key.serialize_pem()))
+    };
+    let (cert, key) = make().with_context(|| format!("failed to make the certificate `{name}`"))?;
+    Ok(TlsFiles {
+        ca: ca_file.to_owned(),
+        cert: run.write_private(&format!("pki/{name}.crt"), cert.as_bytes())?,
+        key: run.write_private(&format!("pki/{name}.key"), key.as_bytes())?,
+    })
+}
+
+/// A day of slack at the begin: the clock of a virtual machine may be behind the host's.
+fn valid_for_a_week(params: &mut CertificateParams) {
+    let now = time::OffsetDateTime::now_utc();
+    params.not_before = now - time::Duration::days(1);
+    params.not_after = now + time::Duration::days(7);
+}

@@ -1,0 +1,59 @@
+//! The one TLS provider of the process (ring), and client configurations made from a cluster's PEM files.
+//!
+//! ring builds with a C compiler alone on every architecture the harness itself runs on; aws-lc-rs, the default of
+//! reqwest, wants cmake or bindgen on some of them. Two providers in one process make rustls panic at the first
+//! client, so nobody else may choose one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use model::TlsFiles;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Application protocols offered in the handshake, in order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alpn {
+    /// Whoever uses the configuration sets them.
+    Unset,
+    Http1,
+    Http2,
+}
+
+/// Makes ring the provider of every client that asks for the process's default. Call it before the first one.
+pub fn install() {
+    // An error says that one is installed already: nobody else does that, so it is this one.
+    let _ = ring::default_provider().install_default();
+}
+
+/// A configuration that trusts only `files.ca` and shows `files.cert`.
+pub fn client(files: &TlsFiles, alpn: Alpn) -> anyhow::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&files.ca)? {
+        roots.add(certificate).with_context(|| format!("{} is no usable CA certificate", files.ca.display()))?;
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .with_context(|| format!("failed to read the private key {}", files.key.display()))?;
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("ring offers no protocol version")?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(certificates(&files.cert)?, key)
+        .with_context(|| format!("{} does not fit {}", files.cert.display(), files.key.display()))?;
+    config.alpn_protocols = match alpn {
+        Alpn::Unset => Vec::new(),
+        Alpn::Http1 => vec![b"http/1.1".to_vec()],
+        Alpn::Http2 => vec![b"h2".to_vec()],
+    };
+    Ok(config)
+}
+
+fn certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let read = || CertificateDer::pem_file_iter(file)?.collect::<Result<Vec<_>, _>>();
+    let found = read().with_context(|| format!("failed to read certificates from {}", file.display()))?;
+    anyhow::ensure!(!found.is_empty(), "{} holds no certificate", file.display());
+    Ok(found)
+}
