@@ -1,1 +1,25 @@
-//! TODO
+//! Consumers of events: the log of a run, the console, and the report files.
+//!
+//! Everything is made from `&[model::Event]` and nothing else, so the reports of an old run can be written again and
+//! equal events give equal bytes. Nothing here starts a process, reads the environment or picks a path.
+
+mod console;
+mod events;
+mod files;
+mod junit;
+mod markdown;
+mod run_json;
+mod text;
+pub mod verdict;
+mod view;
+
+#[cfg(test)]
+mod fixture;
+
+pub use console::{Console, Options, Verbosity};
+pub use events::{EventLog, now, read};
+pub use files::write;
+pub use junit::junit;
+pub use markdown::markdown;
+pub use run_json::run_json;
+pub use text::XmlText;

@@ -1,0 +1,293 @@
+//! Events for people, as they come: plain lines, or on a terminal one live line below them.
+//!
+//! Nothing here knows stderr or the environment: the caller gives the writer and says what it can do.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use model::{BuildStep, Event, Outcome, Timestamp};
+
+use crate::text::{duration, plain_line};
+use crate::view::{self, Counts};
+
+/// Longest line of a message or of evidence.
+const LINE_BYTES: usize = 400;
+/// Lines of a message, and as many of evidence, shown at once; the files have the rest.
+const LINES: usize = 6;
+/// Clears the live line.
+const CLEAR: &str = "\r\x1b[K";
+
+/// What is shown of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// What went wrong, and the summary.
+    Quiet,
+    /// Phases too, and what was built; a pass is a short line, on a terminal only a number.
+    #[default]
+    Normal,
+    /// Every pass with its counters, all evidence.
+    Verbose,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The writer is a terminal: a live line, no timestamps.
+    pub terminal: bool,
+    /// Colours, where the terminal has them and the user did not say NO_COLOR.
+    pub colour: bool,
+    pub verbosity: Verbosity,
+    /// The run folder, as the summary names it.
+    pub folder: String,
+}
+
+/// Renders events to a writer.
+pub struct Console {
+    out: Box<dyn Write + Send>,
+    options: Options,
+    /// Running phases with the time of their start, the latest last.
+    phases: Vec<(String, Timestamp)>,
+    title: String,
+    planned: usize,
+    running: usize,
+    counts: Counts,
+    /// The lines of the final summary about cases and phases that went wrong, by name.
+    bad: BTreeMap<String, String>,
+    live: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Tone {
+    Good,
+    Bad,
+    Dim,
+}
+
+impl Console {
+    pub fn new(out: Box<dyn Write + Send>, options: Options) -> Console {
+        Console {
+            out,
+            options,
+            phases: Vec::new(),
+            title: "run".into(),
+            planned: 0,
+            running: 0,
+            counts: Counts::default(),
+            bad: BTreeMap::new(),
+            live: false,
+        }
+    }
+
+    /// Shows one event.
+    pub fn event(&mut self, event: &Event) {
+        let text = self.render(event);
+        let lines = self.stamped(view::at(event), &text);
+        let live = self.live_line(view::at(event));
+        self.print(&lines, &live);
+    }
+
+    /// Brings the live line up to this time; for the seconds in which no event comes.
+    pub fn tick(&mut self, now: &Timestamp) {
+        let live = self.live_line(now);
+        if self.live && !live.is_empty() {
+            self.print("", &live);
+        }
+    }
+
+    /// The lines that an event adds, each ended by a newline; most add none or one.
+    fn render(&mut self, event: &Event) -> String {
+        let talks = self.options.verbosity >= Verbosity::Normal;
+        match event {
+            Event::RunStarted { run, .. } => {
+                self.title = plain_line(&format!("{}, provider {}", run.arch, run.provider), LINE_BYTES);
+                let line = format!("{}, run {}, seed {}\n", self.title, plain_line(&run.id, LINE_BYTES), run.seed);
+                if talks { line } else { String::new() }
+            }
+            Event::PhaseStarted { at, phase } => {
+                self.phases.push((plain_line(phase, 40), at.clone()));
+                if talks && !self.options.terminal { format!("{} ...\n", plain_line(phase, 40)) } else { String::new() }
+            }
+            Event::PhaseFinished { phase, outcome, seconds, .. } => {
+                self.phase(&plain_line(phase, 40), outcome, *seconds)
+            }
+            Event::Built { artifact, .. } if talks => {
+                let step = match &artifact.step {
+                    BuildStep::Hit { .. } => "cache hit".to_owned(),
+                    BuildStep::Built { why, seconds, .. } => format!("built in {}: {why}", duration(*seconds)),
+                    BuildStep::Prebuilt => format!("taken from {}", artifact.source),
+                };
+                let what = format!("{} {} ({}), {step}", artifact.component, artifact.version, artifact.go);
+                plain_line(&what, LINE_BYTES) + "\n"
+            }
+            Event::Booted { execution, factor, versions, .. } if talks => {
+                let versions: String = versions.iter().map(|(name, version)| format!(", {name} {version}")).collect();
+                plain_line(&format!("{execution}, factor {factor:.2}{versions}"), LINE_BYTES) + "\n"
+            }
+            Event::SuitePlanned { cases, seed, .. } => {
+                self.planned += cases;
+                if talks { format!("{cases} cases, seed {seed}\n") } else { String::new() }
+            }
+            Event::CaseStarted { .. } => {
+                self.running += 1;
+                String::new()
+            }
+            Event::CaseFinished { .. } => self.case(event),
+            Event::Note { text, .. } => format!("note: {}\n", plain_line(text, 4 * LINE_BYTES)),
+            Event::RunFinished { exit, seconds, .. } => self.summary(*exit, *seconds),
+            Event::Built { .. } | Event::Booted { .. } => String::new(),
+        }
+    }
+
+    fn phase(&mut self, phase: &str, outcome: &Outcome, seconds: f64) -> String {
+        if let Some(index) = self.phases.iter().rposition(|(name, _)| name == phase) {
+            self.phases.remove(index);
+        }
+        let fine = outcome.exit() == model::Exit::Ok;
+        if fine && self.options.verbosity == Verbosity::Quiet {
+            return String::new();
+        }
+        let word = self.toned(outcome.word(), tone(outcome));
+        let mut text = format!("{phase} {word} {}\n", duration(seconds));
+        if !fine {
+            text += &self.block(&outcome.message(), LINES);
+            self.bad.insert(format!("phase {phase}"), format!("{}: {}", outcome.word(), one_line(outcome)));
+        }
+        if let Outcome::Failed { evidence, .. } = outcome {
+            text += &self.block(&evidence.join("\n"), LINES);
+        }
+        text
+    }
+
+    fn case(&mut self, event: &Event) -> String {
+        let Event::CaseFinished { case, outcome, seconds, counters, repeat, .. } = event else { return String::new() };
+        self.running = self.running.saturating_sub(1);
+        self.counts.add(outcome);
+        let case = plain_line(case, 200);
+        let fine = outcome.exit() == model::Exit::Ok;
+        let hidden = match self.options.verbosity {
+            Verbosity::Quiet => fine,
+            Verbosity::Normal => self.options.terminal && matches!(outcome, Outcome::Passed),
+            Verbosity::Verbose => false,
+        };
+        if hidden {
+            return String::new();
+        }
+        let mut text = format!("{} {case} {}", self.toned(outcome.word(), tone(outcome)), duration(*seconds));
+        if fine {
+            if *outcome != Outcome::Passed {
+                text += &format!(": {}", one_line(outcome));
+            } else if self.options.verbosity == Verbosity::Verbose {
+                text += &counters
+                    .iter()
+                    .map(|(name, number)| format!(", {number} {}", plain_line(name, 40)))
+                    .collect::<String>();
+            }
+            return text + "\n";
+        }
+        text.push('\n');
+        let lines = if self.options.verbosity == Verbosity::Verbose { usize::MAX } else { LINES };
+        text += &self.block(&outcome.message(), lines);
+        if let Outcome::Failed { evidence, .. } = outcome {
+            text += &self.block(&evidence.join("\n"), lines);
+        }
+        let repeat = plain_line(repeat, LINE_BYTES);
+        text += &self.block(&format!("repeat: {repeat}"), 1);
+        self.bad.insert(case, format!("{}: {}\n      {repeat}", outcome.word(), one_line(outcome)));
+        text
+    }
+
+    /// Counts, what went wrong with the command that repeats it, where the files are.
+    fn summary(&mut self, exit: model::Exit, seconds: f64) -> String {
+        self.phases.clear();
+        let tone = if exit == model::Exit::Ok { Tone::Good } else { Tone::Bad };
+        let verdict = self.toned(&format!("{exit} (exit {})", exit.code()), tone);
+        let mut text = format!("{}: {verdict} in {}\n", self.title, duration(seconds));
+        text += &format!("  {} of {} planned\n", self.counts.sentence(), self.planned);
+        for (name, line) in &self.bad {
+            text += &format!("  {name} {line}\n");
+        }
+        if !self.options.folder.is_empty() {
+            let folder = plain_line(&self.options.folder, LINE_BYTES);
+            text += &format!("  files: {folder} (summary.md, junit.xml, run.json, events.jsonl)\n");
+        }
+        text
+    }
+
+    /// Indented lines of a text, the first `limit` of them.
+    fn block(&self, raw: &str, limit: usize) -> String {
+        let lines: Vec<&str> = raw.lines().filter(|line| !line.trim().is_empty()).collect();
+        let mut block: String =
+            lines.iter().take(limit).map(|line| format!("    {}\n", plain_line(line, LINE_BYTES))).collect();
+        if lines.len() > limit {
+            block += &self.toned(&format!("    ... {} more lines in junit.xml", lines.len() - limit), Tone::Dim);
+            block.push('\n');
+        }
+        block
+    }
+
+    /// `suite 12/52 · 3 running · 14 s`; empty where there is no live line.
+    fn live_line(&self, now: &str) -> String {
+        let Some((phase, since)) = self.phases.last().filter(|_| self.options.terminal) else { return String::new() };
+        let mut line = phase.clone();
+        if phase == "suite" {
+            line += &format!(" {}/{} · {} running", self.counts.total(), self.planned, self.running);
+            let bad = self.bad.keys().filter(|name| !name.starts_with("phase ")).count();
+            if bad > 0 {
+                line += &format!(" · {bad} not as expected");
+            }
+        }
+        let seconds = match (since.parse::<jiff::Timestamp>(), now.parse::<jiff::Timestamp>()) {
+            (Ok(since), Ok(now)) => now.as_second().saturating_sub(since.as_second()).max(0),
+            _ => return line,
+        };
+        format!("{line} · {seconds} s")
+    }
+
+    /// Lines with the time of day in front where nobody sees the time pass.
+    fn stamped(&self, at: &str, text: &str) -> String {
+        if self.options.terminal {
+            return text.to_owned();
+        }
+        let time = at.parse::<jiff::Timestamp>().ok().and_then(|_| at.get(11..19)).unwrap_or("--:--:--");
+        text.lines().map(|line| format!("{time} {line}\n")).collect()
+    }
+
+    /// A failing writer costs the reader lines, never the run: the events are in the log.
+    fn print(&mut self, lines: &str, live: &str) {
+        let mut bytes = String::new();
+        if self.live {
+            bytes += CLEAR;
+        }
+        bytes += lines;
+        bytes += live;
+        self.live = !live.is_empty();
+        let _ = self.out.write_all(bytes.as_bytes()).and_then(|()| self.out.flush());
+    }
+
+    fn toned(&self, text: &str, tone: Tone) -> String {
+        let code = match tone {
+            _ if !self.options.colour => return text.to_owned(),
+            Tone::Good => "32",
+            Tone::Bad => "1;31",
+            Tone::Dim => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+fn one_line(outcome: &Outcome) -> String {
+    plain_line(outcome.message().lines().find(|line| !line.trim().is_empty()).unwrap_or(""), LINE_BYTES)
+}
+
+fn tone(outcome: &Outcome) -> Tone {
+    match outcome {
+        Outcome::Passed => Tone::Good,
+        Outcome::Skipped { .. } | Outcome::ExpectedFailure { .. } => Tone::Dim,
+        Outcome::Failed { .. }
+        | Outcome::UnexpectedPass { .. }
+        | Outcome::Errored { .. }
+        | Outcome::TimedOut { .. } => Tone::Bad,
+    }
+}
+
+#[cfg(test)]
+mod tests;

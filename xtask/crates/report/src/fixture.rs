@@ -1,0 +1,191 @@
+//! Events for tests: a run with one case of each outcome, and single events.
+
+use std::collections::BTreeMap;
+
+use model::{Artifact, BuildStep, Event, Exit, Level, Outcome, RunInfo, Source};
+
+pub(crate) fn at(second: u32) -> String {
+    format!("2026-11-21T10:{:02}:{:02}.250Z", second / 60, second % 60)
+}
+
+pub(crate) fn info() -> RunInfo {
+    RunInfo {
+        id: "20261121T100000Z-mix64".into(),
+        started: at(0),
+        harness: "0.1.0 (abc1234)".into(),
+        arch: "mix64".into(),
+        provider: "process".into(),
+        host: "Linux 6.12.0 mix64".into(),
+        sources: BTreeMap::from([
+            ("etcd".into(), "module".into()),
+            ("kubernetes".into(), "checkout:../kubernetes".into()),
+        ]),
+        seed: 42,
+        command: "cargo xtask ci --arch mix64 --seed 42".into(),
+    }
+}
+
+pub(crate) fn started() -> Event {
+    Event::RunStarted { at: at(0), run: info() }
+}
+
+pub(crate) fn finished(exit: Exit) -> Event {
+    Event::RunFinished { at: at(75), exit, seconds: 75.25 }
+}
+
+pub(crate) fn planned(cases: usize) -> Event {
+    Event::SuitePlanned { at: at(6), cases, seed: 42 }
+}
+
+pub(crate) fn phase(name: &str, outcome: Outcome) -> Event {
+    Event::PhaseFinished { at: at(70), phase: name.into(), outcome, seconds: 1.5 }
+}
+
+pub(crate) fn case(name: &str, outcome: Outcome) -> Event {
+    Event::CaseFinished {
+        at: at(20),
+        case: name.into(),
+        check: name.split('[').next().unwrap_or(name).into(),
+        profile: "default".into(),
+        level: Level::Must,
+        requirement: format!("What {name} asks for."),
+        source: "https://example.org/api.md#watch".into(),
+        outcome,
+        seconds: 0.5,
+        counters: BTreeMap::from([("events".into(), 30), ("operations".into(), 12)]),
+        repeat: format!("cargo xtask ci --check {name} --seed 42"),
+    }
+}
+
+pub(crate) fn built() -> Event {
+    let artifact = Artifact {
+        component: "etcd".into(),
+        path: "cache/etcd".into(),
+        sha256: "ab".repeat(32),
+        size: 25_000_000,
+        source: Source::Module(None),
+        version: "v3.6.16".into(),
+        go: "go1.26.8".into(),
+        step: BuildStep::Built { key: "k".into(), why: "flags changed".into(), seconds: 31.0 },
+    };
+    Event::Built { at: at(2), artifact }
+}
+
+pub(crate) fn every_outcome() -> [Outcome; 7] {
+    [
+        Outcome::Passed,
+        Outcome::Failed {
+            message: "revision 7 was delivered after 9\nin stream 3".into(),
+            evidence: vec!["rev 9 MODIFIED a".into(), "rev 7 MODIFIED a".into()],
+        },
+        Outcome::UnexpectedPass { issue: "https://example.org/issues/7".into() },
+        Outcome::errored("request", "connection reset"),
+        Outcome::TimedOut { what: "a bookmark".into() },
+        Outcome::ExpectedFailure {
+            message: "a bookmark is missing".into(),
+            issue: "https://example.org/issues/8".into(),
+        },
+        Outcome::Skipped { need: "control over the store".into() },
+    ]
+}
+
+/// A whole run with one case of each outcome, in an order that is not the order of names.
+pub(crate) fn run() -> Vec<Event> {
+    let names = ["watch.a", "watch.ordered", "storage.c", "storage.d", "rv.e", "list.f", "cc.g[json]"];
+    let mut events = vec![
+        started(),
+        Event::PhaseStarted { at: at(0), phase: "build".into() },
+        built(),
+        phase("build", Outcome::Passed),
+        Event::PhaseStarted { at: at(3), phase: "boot".into() },
+        Event::Booted {
+            at: at(5),
+            execution: "native".into(),
+            factor: 1.25,
+            versions: BTreeMap::from([("etcd".into(), "3.6.16".into()), ("kubernetes".into(), "v1.36.3".into())]),
+        },
+        phase("boot", Outcome::Passed),
+        Event::PhaseStarted { at: at(6), phase: "suite".into() },
+        planned(names.len()),
+    ];
+    for (name, outcome) in names.iter().zip(every_outcome()) {
+        events.push(Event::CaseStarted { at: at(10), case: (*name).into() });
+        events.push(case(name, outcome));
+    }
+    events.push(phase("suite", Outcome::Passed));
+    events.push(Event::Note { at: at(71), text: "namespace a-1 was left behind".into() });
+    events.push(Event::PhaseStarted { at: at(71), phase: "teardown".into() });
+    events.push(phase("teardown", Outcome::Passed));
+    events.push(finished(Exit::Conformance));
+    events
+}
+
+/// Texts that have broken XML writers, Markdown and terminals.
+pub(crate) fn hostile_texts() -> Vec<String> {
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    vec![
+        String::new(),
+        "nul \0, bell \x07, escape \x1b, delete \x7f, next line \u{85}, csi \u{9b}2J".into(),
+        "\x1b[1;31mred\x1b[0m \x1b]0;title\x07 \x1b]8;;https://a\x1b\\link".into(),
+        "]]> ]]]]>> <![CDATA[ ]]".into(),
+        "]]>".repeat(1000),
+        "<a href=\"x\">&amp;&nbsp;&#0;</a> <!-- --> <?x?>".into(),
+        "\u{fffe}\u{ffff}\u{fdd0}\u{1ffff}".into(),
+        lossy(b"surrogates \xed\xa0\x80\xed\xbf\xbf and \xff"),
+        "x".repeat(1 << 20),
+        "line\nbreaks\r\nof\rall\tkinds\n\n".into(),
+        "emoji 🦀👩‍👩‍👧 \u{202e}reversed\u{2028}separator".into(),
+        "| `pipe` | ``` | **bold** | [link](javascript:x) |\n```\n# heading\n".into(),
+    ]
+}
+
+/// A run in which every text field holds `text`, with one case and one phase of each outcome.
+pub(crate) fn hostile(text: &str) -> Vec<Event> {
+    let text = || text.to_owned();
+    let map = || BTreeMap::from([(text(), text())]);
+    let outcomes = || {
+        [
+            Outcome::Passed,
+            Outcome::Failed { message: text(), evidence: vec![text(), text()] },
+            Outcome::UnexpectedPass { issue: text() },
+            Outcome::Errored { phase: text(), message: text() },
+            Outcome::TimedOut { what: text() },
+            Outcome::ExpectedFailure { message: text(), issue: text() },
+            Outcome::Skipped { need: text() },
+        ]
+    };
+    let run = RunInfo {
+        id: text(),
+        started: text(),
+        harness: text(),
+        arch: text(),
+        provider: text(),
+        host: text(),
+        sources: map(),
+        seed: u64::MAX,
+        command: text(),
+    };
+    let mut events = vec![Event::RunStarted { at: text(), run }];
+    events.push(Event::Booted { at: text(), execution: text(), factor: 1.0, versions: map() });
+    events.push(Event::Note { at: text(), text: text() });
+    events.push(Event::CaseStarted { at: text(), case: text() });
+    events.push(Event::PhaseStarted { at: text(), phase: text() });
+    for outcome in outcomes() {
+        events.push(Event::PhaseFinished { at: text(), phase: text(), outcome: outcome.clone(), seconds: -1.0 });
+        events.push(Event::CaseFinished {
+            at: text(),
+            case: text(),
+            check: text(),
+            profile: text(),
+            level: Level::Extra,
+            requirement: text(),
+            source: text(),
+            outcome,
+            seconds: 1e300,
+            counters: BTreeMap::from([(text(), u64::MAX)]),
+            repeat: text(),
+        });
+    }
+    events.push(finished(Exit::Conformance));
+    events
+}

@@ -1,0 +1,121 @@
+//! `run.json`: what ran and how it ended, for programs. The cases themselves are in `events.jsonl`.
+
+use std::collections::BTreeMap;
+
+use model::{Artifact, Event, Exit, RunInfo};
+use serde::Serialize;
+
+use crate::verdict;
+use crate::view::{Counts, View};
+
+/// The keys in the order in which they are written.
+#[derive(Serialize)]
+struct RunFile<'a> {
+    /// None: the log has no beginning.
+    run: Option<&'a RunInfo>,
+    exit: Ending,
+    /// Why the result is not whole; null when it is.
+    cut_short: Option<String>,
+    /// From start to end; null for a run that was killed.
+    seconds: Option<f64>,
+    execution: Option<&'a str>,
+    factor: Option<f64>,
+    /// As the servers report them.
+    versions: BTreeMap<&'a str, &'a str>,
+    artifacts: Vec<&'a Artifact>,
+    phases: Vec<PhaseEntry<'a>>,
+    planned: usize,
+    counts: BTreeMap<&'static str, usize>,
+    groups: BTreeMap<&'a str, BTreeMap<&'static str, usize>>,
+    notes: &'a [&'a str],
+}
+
+#[derive(Serialize)]
+struct Ending {
+    code: u8,
+    name: Exit,
+    meaning: String,
+}
+
+#[derive(Serialize)]
+struct PhaseEntry<'a> {
+    phase: &'a str,
+    outcome: &'static str,
+    /// Null: it never finished.
+    seconds: Option<f64>,
+}
+
+/// Pretty JSON with a final newline; equal events give equal bytes.
+pub fn run_json(events: &[Event]) -> String {
+    let view = View::of(events);
+    let exit = verdict::exit(events);
+    let booted = view.booted.as_ref();
+    let file = RunFile {
+        run: view.run,
+        exit: Ending { code: exit.code(), name: exit, meaning: exit.to_string() },
+        cut_short: view.cut_short(),
+        seconds: view.finished.map(|(_, seconds)| seconds),
+        execution: booted.map(|booted| booted.execution),
+        factor: booted.map(|booted| booted.factor),
+        versions: booted.map(|booted| strings(booted.versions)).unwrap_or_default(),
+        artifacts: view.artifacts.clone(),
+        phases: view.phases.iter().map(phase).collect(),
+        planned: view.planned,
+        counts: numbers(view.counts()),
+        groups: groups(&view),
+        notes: &view.notes,
+    };
+    let mut text = serde_json::to_string_pretty(&file).expect("plain data with string keys");
+    text.push('\n');
+    text
+}
+
+fn phase<'a>(phase: &crate::view::Phase<'a>) -> PhaseEntry<'a> {
+    PhaseEntry { phase: phase.name, outcome: phase.outcome().word(), seconds: phase.ended.map(|_| phase.seconds) }
+}
+
+fn groups<'a>(view: &View<'a>) -> BTreeMap<&'a str, BTreeMap<&'static str, usize>> {
+    let count = |cases: Vec<&crate::view::Case<'a>>| numbers(cases.iter().map(|case| &*case.outcome).collect());
+    view.by_group().into_iter().map(|(group, cases)| (group, count(cases))).collect()
+}
+
+/// Zeros too: a reader need not know which words exist.
+fn numbers(counts: Counts) -> BTreeMap<&'static str, usize> {
+    counts.iter().collect()
+}
+
+fn strings(map: &BTreeMap<String, String>) -> BTreeMap<&str, &str> {
+    map.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn says_what_ran_and_how_it_ended() {
+        let value: serde_json::Value = serde_json::from_str(&run_json(&fixture::run())).unwrap();
+        assert_eq!(value["run"]["arch"], "mix64");
+        assert_eq!(value["exit"]["code"], 100);
+        assert_eq!(value["exit"]["name"], "conformance");
+        assert_eq!(value["cut_short"], serde_json::Value::Null);
+        assert_eq!(value["versions"]["etcd"], "3.6.16");
+        assert_eq!(value["artifacts"][0]["component"], "etcd");
+        assert_eq!(value["phases"][3]["phase"], "teardown");
+        assert_eq!(value["counts"]["timed out"], 1);
+        assert_eq!(value["groups"]["watch"]["failed"], 1);
+        assert_eq!(value["groups"]["watch"]["skipped"], 0);
+    }
+
+    #[test]
+    fn a_killed_run_is_marked() {
+        let events = fixture::run();
+        let value: serde_json::Value = serde_json::from_str(&run_json(&events[..events.len() - 6])).unwrap();
+        assert_eq!(value["exit"]["code"], 130);
+        assert!(value["cut_short"].as_str().unwrap().contains("case cc.g[json]"), "{value}");
+        assert_eq!(value["seconds"], serde_json::Value::Null);
+        let suite = &value["phases"][2];
+        assert_eq!((&suite["outcome"], &suite["seconds"]), (&"errored".into(), &serde_json::Value::Null));
+    }
+}

@@ -1,0 +1,295 @@
+//! A list of events put in order: what ran, what ended how, what never ended. Every report file is a rendering of it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use model::{Artifact, Event, Exit, Level, Outcome, RunInfo};
+
+/// One run.
+#[derive(Default)]
+pub(crate) struct View<'a> {
+    pub(crate) run: Option<&'a RunInfo>,
+    /// In the order of their start.
+    pub(crate) phases: Vec<Phase<'a>>,
+    /// Ordered by name, so that concurrency does not show.
+    pub(crate) cases: Vec<Case<'a>>,
+    /// The last that was said.
+    pub(crate) booted: Option<Booted<'a>>,
+    pub(crate) artifacts: Vec<&'a Artifact>,
+    pub(crate) notes: Vec<&'a str>,
+    pub(crate) planned: usize,
+    pub(crate) finished: Option<(Exit, f64)>,
+    /// When the run started, or its first event; empty without any.
+    pub(crate) started: &'a str,
+}
+
+pub(crate) struct Phase<'a> {
+    pub(crate) name: &'a str,
+    /// None: it never finished.
+    pub(crate) ended: Option<&'a Outcome>,
+    pub(crate) seconds: f64,
+}
+
+pub(crate) struct Case<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) group: &'a str,
+    /// None where only the start is known: the case never finished.
+    pub(crate) facts: Option<Facts<'a>>,
+    pub(crate) outcome: Cow<'a, Outcome>,
+    pub(crate) seconds: f64,
+}
+
+/// What `CaseFinished` says about a case besides its end.
+pub(crate) struct Facts<'a> {
+    pub(crate) profile: &'a str,
+    pub(crate) level: Level,
+    pub(crate) requirement: &'a str,
+    pub(crate) source: &'a str,
+    pub(crate) counters: &'a BTreeMap<String, u64>,
+    pub(crate) repeat: &'a str,
+}
+
+pub(crate) struct Booted<'a> {
+    pub(crate) execution: &'a str,
+    pub(crate) factor: f64,
+    pub(crate) versions: &'a BTreeMap<String, String>,
+}
+
+/// How many cases ended how, in the order of `WORDS`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts([usize; WORDS.len()]);
+
+/// The words of `Outcome::word`, in the order of tables.
+pub(crate) const WORDS: [&str; 7] =
+    ["passed", "failed", "unexpected pass", "errored", "timed out", "expected failure", "skipped"];
+
+impl<'a> View<'a> {
+    pub(crate) fn of(events: &'a [Event]) -> View<'a> {
+        let mut view = View::default();
+        let mut running: BTreeMap<&str, usize> = BTreeMap::new();
+        for event in events {
+            view.add(event, &mut running);
+        }
+        for (name, times) in running {
+            for _ in 0..times {
+                view.cases.push(Case::unfinished(name));
+            }
+        }
+        view.cases.sort_by_key(|case| case.name);
+        view
+    }
+
+    fn add(&mut self, event: &'a Event, running: &mut BTreeMap<&'a str, usize>) {
+        if self.started.is_empty() {
+            self.started = at(event);
+        }
+        match event {
+            Event::RunStarted { run, .. } => {
+                self.started = &run.started;
+                self.run = Some(run);
+            }
+            Event::PhaseStarted { phase, .. } => self.phases.push(Phase { name: phase, ended: None, seconds: 0.0 }),
+            Event::PhaseFinished { phase, outcome, seconds, .. } => self.end_phase(phase, outcome, *seconds),
+            Event::Built { artifact, .. } => self.artifacts.push(artifact),
+            Event::Booted { execution, factor, versions, .. } => {
+                self.booted = Some(Booted { execution, factor: *factor, versions });
+            }
+            Event::SuitePlanned { cases, .. } => self.planned += cases,
+            Event::CaseStarted { case, .. } => *running.entry(case).or_default() += 1,
+            Event::CaseFinished {
+                at: _,
+                case,
+                check,
+                profile,
+                level,
+                requirement,
+                source,
+                outcome,
+                seconds,
+                counters,
+                repeat,
+            } => {
+                if let Some(times) = running.get_mut(case.as_str()) {
+                    *times = times.saturating_sub(1);
+                }
+                let facts = Facts { profile, level: *level, requirement, source, counters, repeat };
+                self.cases.push(Case {
+                    name: case,
+                    group: group(check),
+                    facts: Some(facts),
+                    outcome: Cow::Borrowed(outcome),
+                    seconds: *seconds,
+                });
+            }
+            Event::Note { text, .. } => self.notes.push(text),
+            Event::RunFinished { exit, seconds, .. } => self.finished = Some((*exit, *seconds)),
+        }
+    }
+
+    fn end_phase(&mut self, name: &'a str, outcome: &'a Outcome, seconds: f64) {
+        let ended = Phase { name, ended: Some(outcome), seconds };
+        match self.phases.iter_mut().rev().find(|phase| phase.name == name && phase.ended.is_none()) {
+            Some(phase) => *phase = ended,
+            None => self.phases.push(ended),
+        }
+    }
+
+    pub(crate) fn arch(&self) -> &'a str {
+        self.run.map_or("unknown", |run| &run.arch)
+    }
+
+    pub(crate) fn provider(&self) -> &'a str {
+        self.run.map_or("unknown", |run| &run.provider)
+    }
+
+    /// The run has no end, an end by interrupt, or something in it has none.
+    pub(crate) fn cut_short(&self) -> Option<String> {
+        let phases =
+            self.phases.iter().filter(|phase| phase.ended.is_none()).map(|phase| format!("phase {}", phase.name));
+        let cases = self.cases.iter().filter(|case| case.facts.is_none()).map(|case| format!("case {}", case.name));
+        let open: Vec<String> = phases.chain(cases).collect();
+        let why = match self.finished {
+            None => "the events have no end: the harness was killed",
+            Some((Exit::Interrupted, _)) => "it was interrupted",
+            Some(_) if !open.is_empty() => "something in it never finished",
+            Some(_) if self.missing() > 0 => {
+                return Some(format!("run was cut short: {} planned cases have no result", self.missing()));
+            }
+            Some(_) => return None,
+        };
+        let open = if open.is_empty() { String::new() } else { format!("; unfinished: {}", open.join(", ")) };
+        Some(format!("run was cut short: {why}{open}"))
+    }
+
+    /// Planned cases without any trace.
+    pub(crate) fn missing(&self) -> usize {
+        self.planned.saturating_sub(self.cases.len())
+    }
+
+    /// At least one case says something about the product or the environment; a skip does not.
+    pub(crate) fn anything_ran(&self) -> bool {
+        self.cases.iter().any(|case| !matches!(*case.outcome, Outcome::Skipped { .. }))
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.cases.iter().map(|case| &*case.outcome).collect()
+    }
+
+    pub(crate) fn by_group(&self) -> BTreeMap<&'a str, Vec<&Case<'a>>> {
+        let mut groups: BTreeMap<&str, Vec<&Case<'_>>> = BTreeMap::new();
+        for case in &self.cases {
+            groups.entry(case.group).or_default().push(case);
+        }
+        groups
+    }
+}
+
+impl<'a> Case<'a> {
+    fn unfinished(name: &'a str) -> Case<'a> {
+        let outcome = Outcome::errored("suite", "the run ended while this case was running");
+        Case { name, group: group(name), facts: None, outcome: Cow::Owned(outcome), seconds: 0.0 }
+    }
+
+    pub(crate) fn repeat(&self) -> &'a str {
+        self.facts.as_ref().map_or("", |facts| facts.repeat)
+    }
+}
+
+impl Facts<'_> {
+    pub(crate) fn level_word(&self) -> &'static str {
+        match self.level {
+            Level::Must => "must",
+            Level::Should => "should",
+            Level::Extra => "extra",
+        }
+    }
+}
+
+impl Phase<'_> {
+    /// The end, or the error that there was none.
+    pub(crate) fn outcome(&self) -> Cow<'_, Outcome> {
+        match self.ended {
+            Some(outcome) => Cow::Borrowed(outcome),
+            None => Cow::Owned(Outcome::errored(self.name, "the run ended during this phase")),
+        }
+    }
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, outcome: &Outcome) {
+        let index = WORDS.iter().position(|word| *word == outcome.word());
+        self.0[index.expect("WORDS lists every word of Outcome")] += 1;
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.0.iter().sum()
+    }
+
+    /// Every word with its number, also those with none.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        WORDS.into_iter().zip(self.0)
+    }
+
+    /// `44 passed, 1 failed, 2 skipped`; `no cases`.
+    pub(crate) fn sentence(&self) -> String {
+        let parts: Vec<String> =
+            self.iter().filter(|(_, number)| *number > 0).map(|(word, number)| format!("{number} {word}")).collect();
+        if parts.is_empty() { "no cases".into() } else { parts.join(", ") }
+    }
+}
+
+impl<'a> FromIterator<&'a Outcome> for Counts {
+    fn from_iter<T: IntoIterator<Item = &'a Outcome>>(outcomes: T) -> Counts {
+        let mut counts = Counts::default();
+        outcomes.into_iter().for_each(|outcome| counts.add(outcome));
+        counts
+    }
+}
+
+/// When the event happened.
+pub(crate) fn at(event: &Event) -> &str {
+    match event {
+        Event::RunStarted { at, .. }
+        | Event::PhaseStarted { at, .. }
+        | Event::PhaseFinished { at, .. }
+        | Event::Built { at, .. }
+        | Event::Booted { at, .. }
+        | Event::SuitePlanned { at, .. }
+        | Event::CaseStarted { at, .. }
+        | Event::CaseFinished { at, .. }
+        | Event::Note { at, .. }
+        | Event::RunFinished { at, .. } => at,
+    }
+}
+
+/// `storage` of `storage.key-layout`.
+fn group(id: &str) -> &str {
+    match id.split_once('.') {
+        Some((group, _)) if !group.is_empty() => group,
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_its_count() {
+        let outcomes = crate::fixture::every_outcome();
+        let counts: Counts = outcomes.iter().collect();
+        assert_eq!(counts.0, [1; WORDS.len()]);
+        assert_eq!(
+            counts.sentence(),
+            "1 passed, 1 failed, 1 unexpected pass, 1 errored, 1 timed out, 1 expected failure, 1 skipped"
+        );
+    }
+
+    #[test]
+    fn groups_come_from_the_id() {
+        let table = [("storage.key-layout", "storage"), ("rv.x.y[json]", "rv"), ("odd", "other"), (".x", "other")];
+        for (id, wanted) in table {
+            assert_eq!(group(id), wanted);
+        }
+    }
+}
