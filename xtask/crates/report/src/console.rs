@@ -10,13 +10,15 @@ use model::{BuildStep, Event, Outcome, Timestamp};
 use crate::text::{duration, plain_line};
 use crate::view::{self, Counts};
 
+mod screen;
+
+use screen::Plain;
+pub use screen::Screen;
+
 /// Longest line of a message or of evidence.
 const LINE_BYTES: usize = 400;
 /// Lines of a message, and as many of evidence, shown at once; the files have the rest.
 const LINES: usize = 6;
-/// Clears the live line.
-const CLEAR: &str = "\r\x1b[K";
-
 /// What is shown of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
@@ -31,8 +33,10 @@ pub enum Verbosity {
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The writer is a terminal: a live line, no timestamps.
+    /// The writer is a terminal: a live line, passes only as a number.
     pub terminal: bool,
+    /// The time of day (UTC) in front of each line; for logs, where nobody sees the time pass.
+    pub stamps: bool,
     /// Colours, where the terminal has them and the user did not say NO_COLOR.
     pub colour: bool,
     pub verbosity: Verbosity,
@@ -42,7 +46,7 @@ pub struct Options {
 
 /// Renders events to a writer.
 pub struct Console {
-    out: Box<dyn Write + Send>,
+    screen: Box<dyn Screen>,
     options: Options,
     /// Running phases with the time of their start, the latest last.
     phases: Vec<(String, Timestamp)>,
@@ -63,9 +67,15 @@ enum Tone {
 }
 
 impl Console {
+    /// Shows a run on a writer of its own.
     pub fn new(out: Box<dyn Write + Send>, options: Options) -> Console {
+        Console::on(Box::new(Plain::new(out)), options)
+    }
+
+    /// Shows a run on a screen that others may share.
+    pub fn on(screen: Box<dyn Screen>, options: Options) -> Console {
         Console {
-            out,
+            screen,
             options,
             phases: Vec::new(),
             title: "run".into(),
@@ -82,14 +92,15 @@ impl Console {
         let text = self.render(event);
         let lines = self.stamped(view::at(event), &text);
         let live = self.live_line(view::at(event));
-        self.print(&lines, &live);
+        self.screen.show(&lines, &live);
+        self.live = !live.is_empty();
     }
 
     /// Brings the live line up to this time; for the seconds in which no event comes.
     pub fn tick(&mut self, now: &Timestamp) {
         let live = self.live_line(now);
         if self.live && !live.is_empty() {
-            self.print("", &live);
+            self.screen.show("", &live);
         }
     }
 
@@ -242,25 +253,13 @@ impl Console {
         format!("{line} · {seconds} s")
     }
 
-    /// Lines with the time of day in front where nobody sees the time pass.
+    /// Lines with the time of day in front, where wanted.
     fn stamped(&self, at: &str, text: &str) -> String {
-        if self.options.terminal {
+        if !self.options.stamps {
             return text.to_owned();
         }
         let time = at.parse::<jiff::Timestamp>().ok().and_then(|_| at.get(11..19)).unwrap_or("--:--:--");
         text.lines().map(|line| format!("{time} {line}\n")).collect()
-    }
-
-    /// A failing writer costs the reader lines, never the run: the events are in the log.
-    fn print(&mut self, lines: &str, live: &str) {
-        let mut bytes = String::new();
-        if self.live {
-            bytes += CLEAR;
-        }
-        bytes += lines;
-        bytes += live;
-        self.live = !live.is_empty();
-        let _ = self.out.write_all(bytes.as_bytes()).and_then(|()| self.out.flush());
     }
 
     fn toned(&self, text: &str, tone: Tone) -> String {

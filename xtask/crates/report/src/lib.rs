@@ -16,7 +16,7 @@ mod view;
 #[cfg(test)]
 mod fixture;
 
-pub use console::{Console, Options, Verbosity};
+pub use console::{Console, Options, Screen, Verbosity};
 pub use events::{EventLog, now, read};
 pub use files::write;
 pub use junit::junit;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use model::Exit;
 
+use super::screen::CLEAR;
 use super::*;
 use crate::fixture;
 
@@ -44,7 +45,7 @@ fn shown(events: &[Event], options: Options) -> String {
 }
 
 fn file(verbosity: Verbosity) -> Options {
-    Options { verbosity, folder: "reports/20261121T100000Z-mix64".into(), ..Options::default() }
+    Options { verbosity, stamps: true, folder: "reports/20261121T100000Z-mix64".into(), ..Options::default() }
 }
 
 #[test]
@@ -138,4 +139,22 @@ fn hostile_text_does_not_drive_the_terminal() {
 fn a_closed_writer_ends_nothing() {
     let mut console = Console::new(Box::new(Closed), Options::default());
     fixture::run().iter().for_each(|event| console.event(event));
+}
+
+#[test]
+fn a_shared_screen_gets_whole_lines_and_the_live_line_apart() {
+    type Shown = Arc<Mutex<Vec<(String, String)>>>;
+    struct Shared(Shown);
+    impl Screen for Shared {
+        fn show(&mut self, lines: &str, live: &str) {
+            self.0.lock().unwrap().push((lines.into(), live.into()));
+        }
+    }
+    let calls = Shown::default();
+    let mut console = Console::on(Box::new(Shared(calls.clone())), Options { terminal: true, ..Options::default() });
+    fixture::run().iter().for_each(|event| console.event(event));
+    let calls = calls.lock().unwrap();
+    assert!(calls.iter().all(|(lines, _)| lines.is_empty() || lines.ends_with('\n')));
+    assert!(calls.iter().all(|(lines, live)| !format!("{lines}{live}").contains('\r')));
+    assert_eq!(calls.last().unwrap().1, "");
 }
