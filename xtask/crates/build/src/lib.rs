@@ -1,1 +1,243 @@
-//! TODO
+//! Cross-builds the components with `go build`, or takes binaries that exist, and audits each file.
+//!
+//! The public surface is [`build`] and, for a dry run, [`plan`]. Which components and versions there are is data
+//! (`targets/components.yaml` and the Go modules beside it). Nothing here runs what it built.
+
+mod audit;
+mod buildinfo;
+mod cache;
+mod checkout;
+mod digest;
+mod elf;
+mod go;
+mod job;
+mod module;
+mod stamp;
+#[cfg(test)]
+mod testing;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use model::{Artifact, Artifacts, BuildStep, Components, Source, Target};
+use proc::{interrupt, progress};
+use serde::Serialize;
+
+use audit::Origin;
+use cache::{Cache, Entry, Lookup, Record};
+use job::{GoBuild, Job, Resolve, Tree, Work};
+
+/// Digits of a key or digest that people are shown.
+const SHORT: usize = 12;
+
+/// What to build, from what, and where to keep it.
+pub struct Request<'a> {
+    pub target: &'a Target,
+    pub components: &'a Components,
+    /// `targets/components`: a Go module for each set, by the set's name.
+    pub modules_dir: &'a Path,
+    /// Binaries go below `components/`, resolved releases below `modules/`.
+    pub cache_dir: &'a Path,
+    /// By set name; the pinned module for those that are not in it.
+    pub sources: BTreeMap<String, Source>,
+    /// Component names; None means all that are not optional.
+    pub only: Option<&'a [String]>,
+    /// Fail instead of downloading a Go module.
+    pub offline: bool,
+}
+
+/// What [`build`] would do for one component.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    pub component: String,
+    /// GOARCH.
+    pub arch: String,
+    pub source: Source,
+    /// Empty where it is not known before the build.
+    pub version: String,
+    pub plan: Plan,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Plan {
+    /// The binary is in the cache, and intact.
+    Hit { key: String, path: PathBuf },
+    /// `command` would be run, with `OUTPUT` and, where it takes a request to know it, `{date}` filled in.
+    Build { key: String, why: String, command: String },
+    /// The release must be resolved before more can be said.
+    Resolve { why: String },
+    /// The file would be audited and used.
+    Take { path: PathBuf },
+}
+
+/// Builds, or finds in the cache, every component that is asked for, one after the other.
+///
+/// # Errors
+/// A missing or too old Go, a compiler error with the compiler's own words, a file that is not what was asked for, an
+/// unknown name, an interrupt (`proc::exec::ExecError::Interrupted` or `proc::interrupt::Interrupted` in the chain).
+pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
+    let cache = Cache::at(request.cache_dir.join("components"));
+    let mut artifacts = Artifacts { arch: request.target.name.clone(), by_component: BTreeMap::new() };
+    for job in job::jobs(request, Resolve::Now)? {
+        interrupt::check()?;
+        let artifact = match &job.work {
+            Work::Build(build) => build_or_find(request, &cache, &job, build)?,
+            Work::Take(file) => take(request, &job, file)?,
+            Work::Resolve(why) => bail!("{} is not resolved: {why}", job.source),
+        };
+        artifacts.by_component.insert(artifact.component.clone(), artifact);
+    }
+    Ok(artifacts)
+}
+
+/// What [`build`] would do. Downloads, builds and writes nothing.
+///
+/// # Errors
+/// As for [`build`], as far as they show without building.
+pub fn plan(request: &Request<'_>) -> anyhow::Result<Vec<Step>> {
+    let cache = Cache::at(request.cache_dir.join("components"));
+    let jobs = job::jobs(request, Resolve::Never)?;
+    jobs.iter().map(|job| step(request, &cache, job)).collect()
+}
+
+fn step(request: &Request<'_>, cache: &Cache, job: &Job<'_>) -> anyhow::Result<Step> {
+    let (version, plan) = match &job.work {
+        Work::Resolve(why) => (String::new(), Plan::Resolve { why: why.clone() }),
+        Work::Take(file) => (String::new(), Plan::Take { path: file.clone() }),
+        Work::Build(build) => {
+            let plan = match lookup(request, cache, job, build) {
+                Ok(entry) => Plan::Hit { key: build.key(), path: entry.path },
+                Err(why) => {
+                    let date = build.date_on_disk(job.set).unwrap_or_else(|| "{date}".to_owned());
+                    let args = build.args(job, &date, Path::new("OUTPUT"))?;
+                    Plan::Build { key: build.key(), why, command: build.go.shown(&build.dir, &build.env, &args) }
+                }
+            };
+            (build.stamp.version.clone(), plan)
+        }
+    };
+    let (component, arch) = (job.component.name.clone(), request.target.name.clone());
+    Ok(Step { component, arch, source: job.source.clone(), version, plan })
+}
+
+fn build_or_find(request: &Request<'_>, cache: &Cache, job: &Job<'_>, build: &GoBuild) -> anyhow::Result<Artifact> {
+    let label = format!("{} {} {}", job.component.name, build.stamp.version, request.target.name);
+    let key = build.key();
+    match lookup(request, cache, job, build) {
+        Ok(entry) => {
+            progress::say(&format!("build {label}: cache hit {}", &key[..SHORT]));
+            Ok(artifact(job, entry.path, entry.record, BuildStep::Hit { key }))
+        }
+        Err(why) => {
+            progress::say(&format!("build {label}: cache miss, {why}"));
+            let (path, record) = run(request, cache, job, build, &label)?;
+            let seconds = record.seconds;
+            Ok(artifact(job, path, record, BuildStep::Built { key, why, seconds }))
+        }
+    }
+}
+
+/// An intact entry that also passes the audit, or why there is none.
+fn lookup(request: &Request<'_>, cache: &Cache, job: &Job<'_>, build: &GoBuild) -> Result<Box<Entry>, String> {
+    match cache.lookup(&job.component.name, &request.target.name, &build.inputs) {
+        Lookup::Miss(why) => Err(why),
+        Lookup::Hit(entry) => {
+            let tags = job.set.tags.join(",");
+            let expected = job.expected(request, &tags, &build.origin);
+            match audit::audit(&entry.path, &entry.bytes, &expected) {
+                Ok(_) => Ok(entry),
+                Err(error) => Err(format!("the cache entry does not pass the audit: {error:#}")),
+            }
+        }
+    }
+}
+
+/// Runs `go build`, audits its output and stores it.
+fn run(
+    request: &Request<'_>,
+    cache: &Cache,
+    job: &Job<'_>,
+    build: &GoBuild,
+    label: &str,
+) -> anyhow::Result<(PathBuf, Record)> {
+    let name = &job.component.name;
+    let unfinished = cache.unfinished()?;
+    let output = unfinished.file(name);
+    let phase = progress::Phase::start(format!("build {label}"));
+    if let Tree::Checkout(checkout) = &build.tree {
+        checkout.must_hold(&build.go, &build.dir, &build.env, &job.component.package)?;
+    }
+    let compiled = build.date(job.set).and_then(|date| {
+        let args = build.args(job, &date, &output)?;
+        build.go.build(&build.dir, &build.env, &args, &phase)?;
+        Ok(build.go.shown(&build.dir, &build.env, &args))
+    });
+    let command = compiled.with_context(|| match &build.tree {
+        Tree::Module(module) if request.offline => match module.missing(&build.go) {
+            Some(missing) => format!("failed to build {label} offline: {missing}"),
+            None => format!("failed to build {label} offline"),
+        },
+        _ => format!("failed to build {label}"),
+    })?;
+    let seconds = phase.elapsed().as_secs_f64();
+    phase.status("audit");
+    let bytes = read(&output)?;
+    let tags = job.set.tags.join(",");
+    let info = audit::audit(&output, &bytes, &job.expected(request, &tags, &build.origin))?;
+    let record = Record {
+        component: name.clone(),
+        arch: request.target.name.clone(),
+        version: build.stamp.version.clone(),
+        go: info.map(|info| info.go).unwrap_or_default(),
+        sha256: digest::sha256(&bytes),
+        size: bytes.len() as u64,
+        seconds,
+        command,
+        inputs: build.inputs.clone(),
+    };
+    let path = cache.store(unfinished, &record)?;
+    phase.done("built");
+    Ok((path, record))
+}
+
+/// Audits a file that exists already.
+fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Artifact> {
+    let name = &job.component.name;
+    let bytes = read(file)?;
+    let others = request.components.sets.iter().flat_map(|s| &s.components).filter(|c| c.name != *name);
+    let origin = Origin::Prebuilt { other_packages: others.map(|c| c.package.clone()).collect() };
+    let info = audit::audit(file, &bytes, &job.expected(request, "", &origin))?;
+    if std::fs::metadata(file)?.permissions().mode() & 0o111 == 0 {
+        bail!("{} is not executable: run `chmod +x` on it", file.display());
+    }
+    let version = info.as_ref().and_then(|info| audit::recorded_version(info, job.set));
+    let version = version.unwrap_or_else(|| "unknown".to_owned());
+    let note = match &info {
+        None => ", no Go build information".to_owned(),
+        Some(info) if info.path != job.component.package => format!(", which is {}", info.path),
+        Some(_) => String::new(),
+    };
+    progress::say(&format!("build {name} {version} {}: taken from {}{note}", request.target.name, file.display()));
+    Ok(Artifact {
+        component: name.clone(),
+        path: file.to_path_buf(),
+        sha256: digest::sha256(&bytes),
+        size: bytes.len() as u64,
+        source: job.source.clone(),
+        version,
+        go: info.map(|info| info.go).unwrap_or_default(),
+        step: BuildStep::Prebuilt,
+    })
+}
+
+fn artifact(job: &Job<'_>, path: PathBuf, record: Record, step: BuildStep) -> Artifact {
+    let Record { component, version, go, sha256, size, .. } = record;
+    Artifact { component, path, sha256, size, source: job.source.clone(), version, go, step }
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(file).with_context(|| format!("failed to read {}", file.display()))
+}

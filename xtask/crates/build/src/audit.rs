@@ -1,0 +1,259 @@
+//! Whether a file is the program that was asked for: ELF header, static linking, Go build information.
+//!
+//! Every binary passes through here, whatever its source, also one from the cache. What a program answers when it
+//! runs (`/version`) is not judged here: nothing is executed.
+
+use std::path::Path;
+
+use anyhow::bail;
+use model::{ByteOrder, ComponentSet, Target};
+
+use crate::buildinfo::{self, BuildInfo};
+use crate::elf::{self, Elf, Kind, machine_name};
+
+/// How the file came to be, which decides what its build information must say.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// We built it with this version of the module that holds the package.
+    Module { version: String },
+    /// We built it in a source tree, which has no module version.
+    Checkout,
+    /// Somebody else built it. Its package may be another than ours, a replacement for etcd for example, but not one
+    /// of these, which would be two files mixed up. Build information may be absent: not all programs are in Go.
+    Prebuilt { other_packages: Vec<String> },
+}
+
+pub(crate) struct Expected<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) component: &'a str,
+    /// Import path of the main package.
+    pub(crate) package: &'a str,
+    /// `-tags`, comma separated.
+    pub(crate) tags: &'a str,
+    pub(crate) origin: &'a Origin,
+}
+
+/// Refuses a file that is not what was asked for, with all differences; otherwise returns its build information.
+pub(crate) fn audit(file: &Path, bytes: &[u8], expected: &Expected<'_>) -> anyhow::Result<Option<BuildInfo>> {
+    let (differences, info) = match elf::parse(bytes) {
+        Ok(elf) => {
+            let mut differences = header(&elf, expected.target);
+            let info = elf.go_data.map_or(Ok(None), buildinfo::parse);
+            match &info {
+                Ok(Some(info)) => differences.extend(build_info(info, expected)),
+                Ok(None) if matches!(expected.origin, Origin::Prebuilt { .. }) => {}
+                Ok(None) => differences.push("it has no Go build information".to_owned()),
+                Err(error) => differences.push(error.clone()),
+            }
+            (differences, info.unwrap_or_default())
+        }
+        Err(error) => (vec![error], None),
+    };
+    if differences.is_empty() {
+        return Ok(info);
+    }
+    bail!(
+        "{} is not the {} for {} that was asked for: {}",
+        file.display(),
+        expected.component,
+        expected.target.name,
+        differences.join("; ")
+    )
+}
+
+/// The version that a foreign program reports, if its build information tells.
+pub(crate) fn recorded_version(info: &BuildInfo, set: &ComponentSet) -> Option<String> {
+    // Without -trimpath Go records the linker flags, and with them what a release build wrote into the version.
+    let flags = info.settings.get("-ldflags").map(String::as_str).unwrap_or_default();
+    let symbols = set.ldflags.iter().filter_map(|flag| flag.strip_suffix("{version}")?.split_whitespace().last());
+    let written = symbols.flat_map(|symbol| flags.split_once(symbol)).find_map(|(_, after)| {
+        let value = after.split([' ', '\'', '"']).next()?;
+        (!value.is_empty()).then(|| value.to_owned())
+    });
+    let module = &info.module;
+    written.or_else(|| (module.version.starts_with('v')).then(|| module.version.clone()))
+}
+
+fn header(elf: &Elf<'_>, target: &Target) -> Vec<String> {
+    let (found, wanted) = (&elf.facts, &target.elf);
+    let mut differences = Vec::new();
+    let mut differ = |field: &str, found: String, wanted: String| {
+        if found != wanted {
+            differences.push(format!("{field} is {found}, expected {wanted}"));
+        }
+    };
+    differ("ELF class", format!("{} bit", found.class), format!("{} bit", wanted.class));
+    differ("ELF byte order", order(found.byte_order), order(wanted.byte_order));
+    differ("ELF machine", machine_name(found.machine), machine_name(wanted.machine));
+    if let Kind::Other(kind) = elf.kind {
+        differences.push(format!("ELF type is {kind}, expected 2 or 3: a program"));
+    }
+    if let Some(interpreter) = &elf.interpreter {
+        differences.push(format!("it is linked dynamically (interpreter {interpreter}), expected a static program"));
+    }
+    differences
+}
+
+fn order(order: ByteOrder) -> String {
+    match order {
+        ByteOrder::Little => "little endian".to_owned(),
+        ByteOrder::Big => "big endian".to_owned(),
+    }
+}
+
+fn build_info(info: &BuildInfo, expected: &Expected<'_>) -> Vec<String> {
+    let mut differences = Vec::new();
+    let mut differ = |field: &str, found: &str, wanted: &str| {
+        if found != wanted {
+            let found = if found.is_empty() { "not recorded" } else { found };
+            differences.push(format!("{field} is {found}, expected {wanted}"));
+        }
+    };
+    let setting = |name: &str| info.settings.get(name).map(String::as_str).unwrap_or_default();
+    differ("GOOS", setting("GOOS"), "linux");
+    differ("GOARCH", setting("GOARCH"), &expected.target.name);
+    match expected.origin {
+        Origin::Prebuilt { other_packages } => {
+            if other_packages.contains(&info.path) {
+                differ("main package", &info.path, expected.package);
+            }
+            return differences;
+        }
+        Origin::Module { version } => differ("module version", &info.module.version, version),
+        Origin::Checkout => {}
+    }
+    differ("main package", &info.path, expected.package);
+    differ("CGO_ENABLED", setting("CGO_ENABLED"), "0");
+    differ("-trimpath", setting("-trimpath"), "true");
+    if setting("-tags") != expected.tags {
+        differences.push(format!("-tags is `{}`, expected `{}`", setting("-tags"), expected.tags));
+    }
+    for (name, value) in expected.target.go_env.iter().filter(|(name, _)| info.settings.contains_key(*name)) {
+        if setting(name) != value {
+            differences.push(format!("{name} is {}, expected {value}", setting(name)));
+        }
+    }
+    differences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elf::tests::tiny;
+    use model::ElfFacts;
+    use std::collections::BTreeMap;
+
+    fn target() -> Target {
+        Target {
+            name: "riscv64".into(),
+            title: "RISC-V".into(),
+            aliases: Vec::new(),
+            elf: ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: 243 },
+            go_env: BTreeMap::from([("GORISCV64".into(), "rva20u64".into())]),
+            emulator: None,
+            component_env: BTreeMap::new(),
+        }
+    }
+
+    fn refusal(bytes: &[u8], origin: &Origin) -> Option<String> {
+        let target = target();
+        let expected =
+            Expected { target: &target, component: "etcd", package: "go.etcd.io/etcd/server/v3", tags: "", origin };
+        audit(Path::new("dir/etcd"), bytes, &expected).err().map(|e| e.to_string())
+    }
+
+    fn prebuilt() -> Origin {
+        Origin::Prebuilt { other_packages: vec!["go.etcd.io/etcd/etcdctl/v3".into()] }
+    }
+
+    #[test]
+    fn a_wrong_header_is_named_with_what_was_expected() {
+        for (file, part) in [
+            (tiny(64, ByteOrder::Little, 62), "ELF machine is 62 (EM_X86_64), expected 243 (EM_RISCV)"),
+            (tiny(64, ByteOrder::Big, 243), "ELF byte order is big endian, expected little endian"),
+            (tiny(32, ByteOrder::Little, 243), "ELF class is 32 bit, expected 64 bit"),
+            (b"#!/bin/sh\n".to_vec(), "it is no ELF file"),
+        ] {
+            let error = refusal(&file, &prebuilt()).unwrap();
+            assert!(error.contains(part) && error.contains("dir/etcd is not the etcd for riscv64"), "{error}");
+        }
+    }
+
+    #[test]
+    fn build_information_may_be_absent_only_in_a_prebuilt_file() {
+        let file = tiny(64, ByteOrder::Little, 243);
+        assert_eq!(refusal(&file, &prebuilt()), None);
+        let error = refusal(&file, &Origin::Checkout).unwrap();
+        assert!(error.contains("no Go build information"), "{error}");
+    }
+
+    fn info(path: &str, version: &str, settings: &[(&str, &str)]) -> BuildInfo {
+        let settings = settings.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let module = buildinfo::Module { path: "go.etcd.io/etcd/server/v3".into(), version: version.into() };
+        BuildInfo { go: "go1.26.8".into(), path: path.into(), module, settings }
+    }
+
+    const OURS: &[(&str, &str)] = &[
+        ("GOOS", "linux"),
+        ("GOARCH", "riscv64"),
+        ("CGO_ENABLED", "0"),
+        ("-trimpath", "true"),
+        ("GORISCV64", "rva20u64"),
+    ];
+
+    fn changed(name: &'static str, value: &'static str) -> Vec<(&'static str, &'static str)> {
+        OURS.iter().map(|(n, v)| if *n == name { (name, value) } else { (*n, *v) }).collect()
+    }
+
+    #[test]
+    fn build_information_must_match_the_request() {
+        let server = "go.etcd.io/etcd/server/v3";
+        let module = Origin::Module { version: "v3.6.16".into() };
+        for (found, origin, expected) in [
+            (info(server, "v3.6.16", OURS), &module, ""),
+            (info(server, "(devel)", OURS), &Origin::Checkout, ""),
+            (info("example.org/kine", "v1.0.0", &changed("CGO_ENABLED", "1")), &prebuilt(), ""),
+            (info(server, "v3.6.15", OURS), &module, "module version is v3.6.15, expected v3.6.16"),
+            (info("x.org/y", "v3.6.16", OURS), &module, "main package is x.org/y, expected go.etcd.io/etcd/server/v3"),
+            (
+                info("go.etcd.io/etcd/etcdctl/v3", "v3.6.16", OURS),
+                &prebuilt(),
+                "main package is go.etcd.io/etcd/etcdctl/v3, expected go.etcd.io/etcd/server/v3",
+            ),
+            (info(server, "v3.6.16", &changed("GOARCH", "arm64")), &prebuilt(), "GOARCH is arm64, expected riscv64"),
+            (info(server, "v3.6.16", &changed("GOOS", "freebsd")), &module, "GOOS is freebsd, expected linux"),
+            (info(server, "v3.6.16", &changed("CGO_ENABLED", "1")), &module, "CGO_ENABLED is 1, expected 0"),
+            (info(server, "v3.6.16", &changed("-trimpath", "")), &module, "-trimpath is not recorded, expected true"),
+            (
+                info(server, "", &changed("GORISCV64", "rva23u64")),
+                &Origin::Checkout,
+                "GORISCV64 is rva23u64, expected rva20u64",
+            ),
+        ] {
+            let target = target();
+            let expected_file = Expected { target: &target, component: "etcd", package: server, tags: "", origin };
+            assert_eq!(build_info(&found, &expected_file).join("; "), expected, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn the_version_of_a_foreign_program() {
+        let set = ComponentSet {
+            name: "kubernetes".into(),
+            main_module: "k8s.io/kubernetes".into(),
+            commit: None,
+            ldflags: vec!["-s".into(), "-X k8s.io/component-base/version.gitVersion={version}".into()],
+            tags: Vec::new(),
+            staging: None,
+            components: Vec::new(),
+        };
+        let flags = "-s -X 'k8s.io/component-base/version.gitVersion=v1.37.0-rc.1' -X a=b";
+        for (found, version) in [
+            (info("p", "(devel)", &[("-ldflags", flags)]), Some("v1.37.0-rc.1")),
+            (info("p", "v1.36.3", &[]), Some("v1.36.3")),
+            (info("p", "(devel)", &[]), None),
+        ] {
+            assert_eq!(recorded_version(&found, &set).as_deref(), version);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The facts of an ELF file that decide whether a machine can run it. Knows nothing of Go or of targets.
+
+use model::{ByteOrder, ElfFacts};
+use object::Endianness;
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+
+/// A complete ELF file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Elf<'data> {
+    pub(crate) facts: ElfFacts,
+    pub(crate) kind: Kind,
+    /// The program interpreter, which a static program has none of.
+    pub(crate) interpreter: Option<String>,
+    /// Where Go keeps its build information: the section made for it or, in a file without sections, the data segment.
+    pub(crate) go_data: Option<&'data [u8]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// ET_EXEC, or ET_DYN for a position-independent one.
+    Program,
+    /// Object file, core dump: `e_type`.
+    Other(u16),
+}
+
+/// "243 (EM_RISCV)".
+pub(crate) fn machine_name(machine: u16) -> String {
+    match elf::Machine(machine).name() {
+        Some(name) => format!("{machine} ({name})"),
+        None => machine.to_string(),
+    }
+}
+
+/// Reads the headers and makes sure that everything they point to is in the file.
+pub(crate) fn parse(data: &[u8]) -> Result<Elf<'_>, String> {
+    if data.is_empty() {
+        return Err("the file is empty".to_owned());
+    }
+    if !data.starts_with(b"\x7fELF") {
+        let start = data.split(|b| *b == b'\n').next().unwrap_or_default();
+        let start = start.get(..40).unwrap_or(start).escape_ascii();
+        return Err(format!("it is no ELF file; it starts with `{start}`"));
+    }
+    match data.get(4) {
+        Some(1) => headers::<FileHeader32<Endianness>>(data, 32),
+        Some(2) => headers::<FileHeader64<Endianness>>(data, 64),
+        Some(other) => Err(format!("ELF class is {other}, which is neither 1 (32 bit) nor 2 (64 bit)")),
+        None => Err(truncated(data, "the ELF header")),
+    }
+}
+
+fn headers<H: FileHeader<Endian = Endianness>>(data: &[u8], class: u8) -> Result<Elf<'_>, String> {
+    let broken = |error: object::Error| format!("{}: {error}", truncated(data, "what its ELF headers describe"));
+    let header = H::parse(data).map_err(broken)?;
+    let endian = header.endian().map_err(broken)?;
+    let mut interpreter = None;
+    let mut data_segment = None;
+    for segment in header.program_headers(endian, data).map_err(broken)? {
+        let content = segment.data(endian, data).map_err(|()| truncated(data, "a segment"))?;
+        match segment.p_type(endian) {
+            elf::PT_INTERP => {
+                interpreter = Some(String::from_utf8_lossy(content).trim_end_matches('\0').to_owned());
+            }
+            elf::PT_LOAD if segment.p_flags(endian).0 & elf::PF_W.0 != 0 => {
+                data_segment = data_segment.or(Some(content));
+            }
+            _ => {}
+        }
+    }
+    let sections = header.sections(endian, data).map_err(broken)?;
+    let mut go_section = None;
+    for section in sections.iter() {
+        let content = section.data(endian, data).map_err(|_| truncated(data, "a section"))?;
+        if sections.section_name(endian, section).is_ok_and(|name| name == b".go.buildinfo") {
+            go_section = Some(content);
+        }
+    }
+    let byte_order = if header.is_little_endian() { ByteOrder::Little } else { ByteOrder::Big };
+    let kind = match header.e_type(endian) {
+        elf::ET_EXEC | elf::ET_DYN => Kind::Program,
+        other => Kind::Other(other.0),
+    };
+    let facts = ElfFacts { class, byte_order, machine: header.e_machine(endian).0 };
+    Ok(Elf { facts, kind, interpreter, go_data: go_section.or(data_segment) })
+}
+
+fn truncated(data: &[u8], what: &str) -> String {
+    format!("it is cut off or damaged: {what} is not complete in its {} bytes", data.len())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The smallest static program that [`parse`] accepts: one header, one writable segment that is the file itself.
+    pub(crate) fn tiny(class: u8, byte_order: ByteOrder, machine: u16) -> Vec<u8> {
+        with_segment(class, byte_order, machine, 1)
+    }
+
+    fn with_segment(class: u8, byte_order: ByteOrder, machine: u16, segment: u32) -> Vec<u8> {
+        let wide = class == 64;
+        let mut out = Writer { bytes: Vec::new(), big: byte_order == ByteOrder::Big, wide };
+        out.bytes.extend(b"\x7fELF");
+        out.bytes.extend([if wide { 2 } else { 1 }, if out.big { 2 } else { 1 }, 1, 0]);
+        out.bytes.resize(16, 0);
+        let (header, entry) = if wide { (64, 56) } else { (52, 32) };
+        let size = header + entry;
+        out.half(2).half(machine).word(1).address(0x1000).address(u64::from(header)).address(0).word(0);
+        out.half(header).half(entry).half(1).half(0).half(0).half(0);
+        let flags = 6;
+        out.word(segment);
+        if wide {
+            out.word(flags);
+        }
+        out.address(0).address(0x1000).address(0x1000).address(u64::from(size)).address(u64::from(size));
+        if !wide {
+            out.word(flags);
+        }
+        out.address(0x1000);
+        assert_eq!(out.bytes.len(), usize::from(size));
+        out.bytes
+    }
+
+    struct Writer {
+        bytes: Vec<u8>,
+        big: bool,
+        wide: bool,
+    }
+
+    impl Writer {
+        fn half(&mut self, v: u16) -> &mut Writer {
+            self.bytes.extend(if self.big { v.to_be_bytes() } else { v.to_le_bytes() });
+            self
+        }
+        fn word(&mut self, v: u32) -> &mut Writer {
+            self.bytes.extend(if self.big { v.to_be_bytes() } else { v.to_le_bytes() });
+            self
+        }
+        fn address(&mut self, v: u64) -> &mut Writer {
+            if !self.wide {
+                return self.word(u32::try_from(v).unwrap());
+            }
+            self.bytes.extend(if self.big { v.to_be_bytes() } else { v.to_le_bytes() });
+            self
+        }
+    }
+
+    #[test]
+    fn both_classes_and_byte_orders() {
+        for class in [32, 64] {
+            for byte_order in [ByteOrder::Little, ByteOrder::Big] {
+                let file = tiny(class, byte_order, 243);
+                let elf = parse(&file).unwrap();
+                assert_eq!(elf.facts, ElfFacts { class, byte_order, machine: 243 });
+                assert_eq!((elf.kind, elf.interpreter), (Kind::Program, None));
+            }
+        }
+    }
+
+    #[test]
+    fn an_interpreter_is_seen() {
+        let elf_file = with_segment(64, ByteOrder::Little, 62, 3);
+        assert!(parse(&elf_file).unwrap().interpreter.is_some());
+    }
+
+    #[test]
+    fn what_is_no_program_is_described() {
+        for (file, part) in [
+            (&b""[..], "empty"),
+            (b"#!/bin/sh\nexec etcd", "it starts with `#!/bin/sh`"),
+            (b"\x7fELF", "cut off"),
+            (b"\x7fELF\x03aaaaaaaaaaaaaaaaa", "ELF class is 3"),
+            (b"\xcf\xfa\xed\xfe", "no ELF file"),
+        ] {
+            let error = parse(file).unwrap_err();
+            assert!(error.contains(part), "`{part}` is missing in: {error}");
+        }
+    }
+
+    #[test]
+    fn every_truncation_is_an_error_and_never_a_panic() {
+        let whole = tiny(64, ByteOrder::Little, 243);
+        for end in 0..whole.len() {
+            assert!(parse(&whole[..end]).is_err(), "{end} of {} bytes were accepted", whole.len());
+        }
+    }
+
+    #[test]
+    fn an_object_file_is_not_a_program() {
+        let mut file = tiny(64, ByteOrder::Little, 243);
+        file[16] = 1;
+        assert_eq!(parse(&file).unwrap().kind, Kind::Other(1));
+    }
+
+    #[test]
+    fn machines_have_names() {
+        assert_eq!(machine_name(243), "243 (EM_RISCV)");
+        assert_eq!(machine_name(60000), "60000");
+    }
+}

@@ -1,0 +1,361 @@
+//! The `go` command: finding it, asking it questions, running `go build`.
+//!
+//! `GOTOOLCHAIN=local` everywhere: `go` must never fetch another toolchain by itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use model::Target;
+use proc::exec::{self, ExecError};
+use proc::progress::Phase;
+use serde::Deserialize;
+use xshell::{Cmd, Shell};
+
+/// For questions that `go` answers from disk or with a few requests.
+const QUESTION: Duration = Duration::from_secs(120);
+/// For resolving and downloading a module graph over a slow line.
+const DOWNLOAD: Duration = Duration::from_secs(1800);
+/// Guards against a hang only: a cold build on a small board takes more than an hour.
+const BUILD: Duration = Duration::from_secs(6 * 3600);
+/// Lines of compiler output that an error shows, from the first one on: later ones tend to be consequences.
+const SHOWN_LINES: usize = 80;
+
+/// Environment variables by name.
+pub(crate) type Env = BTreeMap<String, String>;
+
+/// The `go` on PATH.
+pub(crate) struct Toolchain {
+    program: PathBuf,
+    /// "go1.26.8".
+    pub(crate) version: String,
+    pub(crate) module_cache: PathBuf,
+}
+
+/// What `go mod edit -json` says of a go.mod.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct GoMod {
+    #[serde(default)]
+    pub(crate) require: Option<Vec<Require>>,
+    #[serde(default)]
+    pub(crate) replace: Option<Vec<Replace>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Require {
+    pub(crate) path: String,
+    pub(crate) version: String,
+    #[serde(default)]
+    pub(crate) indirect: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Replace {
+    pub(crate) new: Replacement,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Replacement {
+    pub(crate) path: String,
+}
+
+/// The variables of every `go build` for `target`. Only `flags` differ between a module and a checkout.
+pub(crate) fn build_env(target: &Target, flags: &str, offline: bool) -> Env {
+    let mut env: Env = [
+        ("CGO_ENABLED", "0"),
+        ("GOOS", "linux"),
+        ("GOARCH", target.name.as_str()),
+        ("GOFLAGS", flags),
+        ("GOTOOLCHAIN", "local"),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .collect();
+    if offline {
+        env.insert("GOPROXY".to_owned(), "off".to_owned());
+    }
+    env.extend(target.go_env.clone());
+    env
+}
+
+impl Replacement {
+    /// Whether a folder replaces the module, and not another module.
+    pub(crate) fn is_folder(&self) -> bool {
+        self.path.starts_with(['.', '/'])
+    }
+}
+
+impl Toolchain {
+    /// The `go` on PATH, if it is new enough for `go_mod`.
+    pub(crate) fn find(go_mod: &Path) -> anyhow::Result<Toolchain> {
+        let text = std::fs::read_to_string(go_mod).with_context(|| format!("failed to read {}", go_mod.display()))?;
+        let needed = go_line(&text).unwrap_or("1.21");
+        let advice = format!(
+            "{} needs Go {needed} or newer: install it from https://go.dev/dl/ and put its `bin` folder first on PATH",
+            go_mod.display()
+        );
+        let program = exec::find("go").ok_or_else(|| anyhow!("there is no `go` on PATH; {advice}"))?;
+        let mut toolchain = Toolchain { program, version: String::new(), module_cache: PathBuf::new() };
+        // From `/`, because inside of a module that is too new for it every `go` command fails.
+        let answer = toolchain.ask(Path::new("/"), &Env::new(), &["env", "GOVERSION", "GOMODCACHE"])?;
+        let mut lines = answer.lines().map(str::to_owned);
+        toolchain.version = lines.next().unwrap_or_default();
+        toolchain.module_cache = lines.next().unwrap_or_default().into();
+        if older(&toolchain.version, needed) {
+            bail!("{} is {}, which is too old; {advice}", toolchain.program.display(), toolchain.version);
+        }
+        Ok(toolchain)
+    }
+
+    /// Fails if this Go is older than the module at `go_mod` asks for.
+    pub(crate) fn suffices(&self, go_mod: &Path) -> anyhow::Result<()> {
+        let text = std::fs::read_to_string(go_mod).with_context(|| format!("failed to read {}", go_mod.display()))?;
+        match go_line(&text) {
+            Some(needed) if older(&self.version, needed) => bail!(
+                "{} needs Go {needed} or newer, {} is {}: get it from https://go.dev/dl/",
+                go_mod.display(),
+                self.program.display(),
+                self.version
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The settings that shape the code and that the user may have changed by `go env -w` or in the environment:
+    /// experiments, FIPS mode, and the instruction-set level, whose variable is named after the GOARCH.
+    pub(crate) fn code_settings(&self, arch: &str, env: &Env) -> anyhow::Result<Env> {
+        let answer = self.ask(Path::new("/"), env, &["env", "-json"])?;
+        let all: Env = serde_json::from_str(&answer).context("`go env -json` did not answer JSON")?;
+        Ok(all.into_iter().filter(|(name, _)| shapes_code(name, arch)).collect())
+    }
+
+    /// Parses a go.mod.
+    pub(crate) fn go_mod(&self, file: &Path) -> anyhow::Result<GoMod> {
+        let answer = self.ask(Path::new("/"), &Env::new(), &["mod", "edit", "-json", &file.to_string_lossy()])?;
+        serde_json::from_str(&answer)
+            .with_context(|| format!("`go mod edit -json {}` is not as expected", file.display()))
+    }
+
+    /// Runs a short `go` command in `dir` and returns its standard output.
+    pub(crate) fn ask(&self, dir: &Path, env: &Env, args: &[&str]) -> anyhow::Result<String> {
+        let shell = shell_in(dir)?;
+        Ok(exec::run(self.command(&shell, env, args), QUESTION)?.stdout)
+    }
+
+    /// Runs a `go` command that may download, with a live line.
+    pub(crate) fn fetch(&self, dir: &Path, env: &Env, args: &[&str], phase: &Phase) -> anyhow::Result<String> {
+        let shell = shell_in(dir)?;
+        let output = exec::run_with(self.command(&shell, env, args), DOWNLOAD, |line| {
+            if let Some(line) = line {
+                phase.status(line.trim_start_matches("go: "));
+            }
+        })?;
+        Ok(output.stdout)
+    }
+
+    /// Runs `go build -v`; `phase` shows the packages as they are compiled.
+    pub(crate) fn build(&self, dir: &Path, env: &Env, args: &[String], phase: &Phase) -> anyhow::Result<()> {
+        let shell = shell_in(dir)?;
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut packages = 0;
+        let mut messages = Vec::new();
+        let result = exec::run_with(self.command(&shell, env, &args), BUILD, |line| match line.map(Line::from) {
+            None => {}
+            Some(Line::Package(name)) => {
+                packages += 1;
+                phase.status(format!("{packages} packages, {name}"));
+            }
+            Some(Line::Download(what)) => phase.status(format!("downloading {what}")),
+            Some(Line::Message(text)) => messages.push(text.to_owned()),
+        });
+        match result {
+            Ok(_) => Ok(()),
+            // The error's own tail is mostly package names.
+            Err(ExecError::Failed { status, .. }) => {
+                let left_out = messages.len().saturating_sub(SHOWN_LINES);
+                messages.truncate(SHOWN_LINES);
+                if left_out > 0 {
+                    messages.push(format!("({left_out} more lines)"));
+                }
+                bail!(
+                    "`go build` failed ({status}):\n{}\nto repeat it: {}",
+                    messages.join("\n"),
+                    shown(dir, env, &self.program, &args)
+                )
+            }
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// The command line as it can be pasted into a shell.
+    pub(crate) fn shown(&self, dir: &Path, env: &Env, args: &[String]) -> String {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        shown(dir, env, &self.program, &args)
+    }
+
+    fn command<'a>(&self, shell: &'a Shell, env: &Env, args: &[&str]) -> Cmd<'a> {
+        shell.cmd(&self.program).env("GOTOOLCHAIN", "local").envs(env).args(args)
+    }
+}
+
+/// A line of `go build -v`'s standard error.
+enum Line<'a> {
+    Package(&'a str),
+    Download(&'a str),
+    Message(&'a str),
+}
+
+impl<'a> From<&'a str> for Line<'a> {
+    fn from(line: &'a str) -> Line<'a> {
+        match line.strip_prefix("go: downloading ") {
+            Some(what) => Line::Download(what),
+            None if line.contains(char::is_whitespace) || line.contains(':') => Line::Message(line),
+            None => Line::Package(line),
+        }
+    }
+}
+
+pub(crate) fn shell_in(dir: &Path) -> anyhow::Result<Shell> {
+    let shell = Shell::new()?;
+    shell.change_dir(dir);
+    Ok(shell)
+}
+
+fn shown(dir: &Path, env: &Env, program: &Path, args: &[&str]) -> String {
+    let mut words = vec!["cd".to_owned(), quoted(&dir.to_string_lossy()), "&&".to_owned()];
+    words.extend(env.iter().map(|(name, value)| format!("{name}={}", quoted(value))));
+    words.push(quoted(&program.to_string_lossy()));
+    words.extend(args.iter().map(|arg| quoted(arg)));
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn shapes_code(name: &str, arch: &str) -> bool {
+    let level = name.strip_prefix("GO").is_some_and(|rest| !rest.is_empty() && arch.to_uppercase().starts_with(rest));
+    level || matches!(name, "GOEXPERIMENT" | "GOFIPS140")
+}
+
+/// The version in the `go` line of a go.mod.
+fn go_line(go_mod: &str) -> Option<&str> {
+    go_mod.lines().find_map(|line| line.strip_prefix("go ")).and_then(|rest| rest.split_whitespace().next())
+}
+
+/// Whether "go1.26.8" is older than "1.26.0". What has no number, a toolchain built by hand, is left to `go` to judge.
+fn older(version: &str, needed: &str) -> bool {
+    let Some(version) = version.strip_prefix("go") else { return false };
+    release(version) < release(needed)
+}
+
+/// Numbers that order like Go versions do: a language version or release candidate comes before the release.
+fn release(version: &str) -> [u64; 4] {
+    let version = version.split([' ', '-', '+']).next().unwrap_or_default();
+    let (numbers, candidate) = match version.find(|c: char| c.is_ascii_alphabetic()) {
+        Some(at) => (&version[..at], version[at..].trim_start_matches(|c: char| c.is_ascii_alphabetic()).parse().ok()),
+        None => (version, None),
+    };
+    let mut parts = numbers.split('.').map(|n| n.parse().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0);
+    let (major, minor, patch) = (next(), next(), next());
+    [major, minor, patch, candidate.unwrap_or(u64::MAX)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_go_does() {
+        for (version, needed, expected) in [
+            ("go1.26.8", "1.26.0", false),
+            ("go1.26.0", "1.26.0", false),
+            ("go1.26", "1.26.0", false),
+            ("go1.25.9", "1.26.0", true),
+            ("go1.19.8", "1.26.0", true),
+            ("go1.26rc1", "1.26.0", true),
+            ("go1.26rc1", "1.26rc2", true),
+            ("go1.26.8 X:nocoverageredesign", "1.26.8", false),
+            ("go1.100.0", "1.26.0", false),
+            ("go2.0", "1.26.0", false),
+            ("devel +abcdef", "1.26.0", false),
+        ] {
+            assert_eq!(older(version, needed), expected, "{version} against {needed}");
+        }
+    }
+
+    #[test]
+    fn the_go_line_is_read() {
+        assert_eq!(go_line("module x\n\ngo 1.26.0 // why\n\nrequire y v1.0.0\n"), Some("1.26.0"));
+        assert_eq!(go_line("module x\n"), None);
+    }
+
+    #[test]
+    fn a_missing_go_mod_is_named() {
+        let error = Toolchain::find(Path::new("/nowhere/go.mod")).err().map(|e| e.to_string());
+        assert_eq!(error.as_deref(), Some("failed to read /nowhere/go.mod"));
+    }
+
+    #[test]
+    fn a_go_that_is_too_old_is_told_what_is_needed() {
+        let dir = crate::testing::TempDir::new();
+        let error =
+            Toolchain::find(&dir.write("go.mod", "module x\ngo 1.999.0\n")).err().map(|e| e.to_string()).unwrap();
+        for part in ["too old", "Go 1.999.0 or newer", "https://go.dev/dl/", "go.mod"] {
+            assert!(error.contains(part), "`{part}` is missing in: {error}");
+        }
+    }
+
+    #[test]
+    fn only_settings_that_shape_code_count() {
+        for (name, arch, counts) in [
+            ("GOAMD64", "amd64", true),
+            ("GOPPC64", "ppc64le", true),
+            ("GOAMD64", "arm64", false),
+            ("GOARCH", "arm64", false),
+            ("GOEXPERIMENT", "loong64", true),
+            ("GOPROXY", "ppc64le", false),
+            ("GO", "ppc64le", false),
+        ] {
+            assert_eq!(shapes_code(name, arch), counts, "{name} for {arch}");
+        }
+    }
+
+    #[test]
+    fn lines_of_a_build() {
+        for (line, kind) in [
+            ("k8s.io/api/core/v1", "package"),
+            ("go: downloading k8s.io/api v0.36.3", "download"),
+            ("# k8s.io/api/core/v1", "message"),
+            ("core/v1/types.go:7:2: undefined: x", "message"),
+            ("note:", "message"),
+        ] {
+            let found = match Line::from(line) {
+                Line::Package(_) => "package",
+                Line::Download(_) => "download",
+                Line::Message(_) => "message",
+            };
+            assert_eq!(found, kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_shown_command_can_be_pasted() {
+        let env = Env::from([("GOFLAGS".to_owned(), "-mod=readonly -buildvcs=false".to_owned())]);
+        assert_eq!(
+            shown(Path::new("/a b"), &env, Path::new("/usr/bin/go"), &["build", "-ldflags", "-X p.v='1'"]),
+            r"cd '/a b' && GOFLAGS='-mod=readonly -buildvcs=false' /usr/bin/go build -ldflags '-X p.v='\''1'\'''"
+        );
+    }
+}

@@ -1,0 +1,266 @@
+//! From a request to jobs: which component is built where, with which flags, and under which cache key.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::{Context, anyhow, bail};
+use model::{Component, ComponentSet, Source};
+use proc::progress;
+
+use crate::Request;
+use crate::audit::{Expected, Origin};
+use crate::cache::{self, Inputs};
+use crate::checkout::{self, Checkout};
+use crate::go::{self, Env, Toolchain};
+use crate::module::{self, Module};
+use crate::stamp::{self, Stamp};
+
+/// One component of the request.
+pub(crate) struct Job<'a> {
+    pub(crate) set: &'a ComponentSet,
+    pub(crate) component: &'a Component,
+    pub(crate) source: Source,
+    pub(crate) work: Work,
+}
+
+pub(crate) enum Work {
+    Build(Box<GoBuild>),
+    /// The file that exists already.
+    Take(PathBuf),
+    /// Nothing more is known before a release is resolved, which a plan does not do.
+    Resolve(String),
+}
+
+/// A `go build` and everything that decides its outcome.
+pub(crate) struct GoBuild {
+    pub(crate) go: Rc<Toolchain>,
+    pub(crate) tree: Tree,
+    pub(crate) dir: PathBuf,
+    pub(crate) env: Env,
+    pub(crate) stamp: Stamp,
+    pub(crate) inputs: Inputs,
+    pub(crate) origin: Origin,
+}
+
+/// What is built, shared by the components of a set.
+#[derive(Clone)]
+pub(crate) enum Tree {
+    Module(Rc<Module>),
+    Checkout(Rc<Checkout>),
+}
+
+/// Whether a release that was never resolved on this machine may be resolved now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resolve {
+    Now,
+    Never,
+}
+
+/// The jobs of a request, in the order of the component table.
+pub(crate) fn jobs<'a>(request: &Request<'a>, resolve: Resolve) -> anyhow::Result<Vec<Job<'a>>> {
+    check_names(request)?;
+    let mut jobs = Vec::new();
+    for set in &request.components.sets {
+        let chosen: Vec<&Component> = set.components.iter().filter(|c| wanted(request, c)).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        let source = request.sources.get(&set.name).cloned().unwrap_or(Source::Module(None));
+        let prepared = prepare(request, set, &source, resolve)
+            .with_context(|| format!("cannot build the {} components from {source}", set.name))?;
+        for component in chosen {
+            let work = prepared
+                .work(request, set, component)
+                .with_context(|| format!("cannot build {} from {source}", component.name))?;
+            jobs.push(Job { set, component, source: source.clone(), work });
+        }
+    }
+    Ok(jobs)
+}
+
+impl GoBuild {
+    pub(crate) fn key(&self) -> String {
+        cache::key(&self.inputs)
+    }
+
+    /// The arguments of `go`. `date` stands for the build date, which is not part of the key: it follows from the rest.
+    pub(crate) fn args(&self, job: &Job<'_>, date: &str, output: &Path) -> anyhow::Result<Vec<String>> {
+        let ldflags = stamp::fill(&job.set.ldflags, &self.stamp, date)?;
+        let mut args = vec!["build".to_owned(), "-v".to_owned(), "-trimpath".to_owned()];
+        if !job.set.tags.is_empty() {
+            args.extend(["-tags".to_owned(), job.set.tags.join(",")]);
+        }
+        args.extend(["-ldflags".to_owned(), ldflags, "-o".to_owned(), output.to_string_lossy().into_owned()]);
+        args.push(job.component.package.clone());
+        Ok(args)
+    }
+
+    /// The build date, if it is known without a request.
+    pub(crate) fn date_on_disk(&self, set: &ComponentSet) -> Option<String> {
+        let mut offline = self.env.clone();
+        offline.insert("GOPROXY".to_owned(), "off".to_owned());
+        self.date_with(set, &offline).ok()
+    }
+
+    pub(crate) fn date(&self, set: &ComponentSet) -> anyhow::Result<String> {
+        self.date_with(set, &self.env)
+    }
+
+    fn date_with(&self, set: &ComponentSet, env: &Env) -> anyhow::Result<String> {
+        match &self.tree {
+            Tree::Module(module) if stamp::needs_date(&set.ldflags) => module.time(&self.go, set, env),
+            Tree::Module(_) => Ok(module::EPOCH.to_owned()),
+            Tree::Checkout(checkout) => Ok(checkout.date.clone()),
+        }
+    }
+}
+
+impl<'a> Job<'a> {
+    /// What the audit must find in a file for this job.
+    pub(crate) fn expected<'b>(&'b self, request: &'b Request<'_>, tags: &'b str, origin: &'b Origin) -> Expected<'b> {
+        let (component, package) = (&self.component.name, &self.component.package);
+        Expected { target: request.target, component, package, tags, origin }
+    }
+}
+
+fn wanted(request: &Request<'_>, component: &Component) -> bool {
+    request.only.map_or(!component.optional, |names| names.contains(&component.name))
+}
+
+fn check_names(request: &Request<'_>) -> anyhow::Result<()> {
+    let sets: Vec<&str> = request.components.sets.iter().map(|s| s.name.as_str()).collect();
+    if let Some(unknown) = request.sources.keys().find(|name| !sets.contains(&name.as_str())) {
+        bail!("there is no component set `{unknown}`; there are {}", sets.join(", "));
+    }
+    let components = request.components.sets.iter().flat_map(|s| &s.components).map(|c| c.name.as_str());
+    let components: Vec<&str> = components.collect();
+    let unknown = request.only.unwrap_or_default().iter().find(|name| !components.contains(&name.as_str()));
+    match unknown {
+        Some(name) => bail!("there is no component `{name}`; there are {}", components.join(", ")),
+        None => Ok(()),
+    }
+}
+
+/// What the components of one set have in common.
+enum Prepared {
+    Module { go: Rc<Toolchain>, module: Rc<Module>, env: Env, settings: Env },
+    Checkout { checkout: Rc<Checkout>, env: Env },
+    Prebuilt(PathBuf),
+    Unresolved(String),
+}
+
+fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: Resolve) -> anyhow::Result<Prepared> {
+    let arch = &request.target.name;
+    match source {
+        Source::Prebuilt(dir) => Ok(Prepared::Prebuilt(dir.clone())),
+        Source::Checkout(path) => {
+            let env = go::build_env(request.target, checkout::GO_FLAGS, request.offline);
+            let checkout = Rc::new(checkout::inspect(path)?);
+            checkout.note.iter().for_each(|note| progress::say(note));
+            Ok(Prepared::Checkout { checkout, env })
+        }
+        Source::Module(version) => {
+            let dir = request.modules_dir.join(&set.name);
+            let go = Rc::new(Toolchain::find(&dir.join("go.mod"))?);
+            let mut env = go::build_env(request.target, module::GO_FLAGS, request.offline);
+            // A go.work in a folder above would put other modules in.
+            env.insert("GOWORK".to_owned(), "off".to_owned());
+            let mut module = module::read(&go, set, &dir)?;
+            if let Some(version) = version.as_ref().filter(|v| **v != module.version) {
+                let resolved = module.dir_of(set, version, request.cache_dir);
+                if resolve == Resolve::Never && !resolved.exists() {
+                    let why = format!("{}@{version} has to be resolved first, by `go mod tidy`", set.main_module);
+                    return Ok(Prepared::Unresolved(why));
+                }
+                module = module.at(&go, set, version, request.cache_dir, &env)?;
+            }
+            let settings = go.code_settings(arch, &env)?;
+            Ok(Prepared::Module { go, module: Rc::new(module), env, settings })
+        }
+    }
+}
+
+impl Prepared {
+    fn work(&self, request: &Request<'_>, set: &ComponentSet, component: &Component) -> anyhow::Result<Work> {
+        match self {
+            Prepared::Prebuilt(dir) => Ok(Work::Take(find_prebuilt(dir, &request.target.name, &component.name)?)),
+            Prepared::Unresolved(why) => Ok(Work::Resolve(why.clone())),
+            Prepared::Module { go, module, env, settings } => {
+                let stamp = module_stamp(set, module);
+                let mut inputs = inputs(request, set, component, go, env, settings);
+                inputs.extend(stamp_inputs(&stamp));
+                inputs.extend(module.files.clone());
+                let origin = Origin::Module { version: module.version_of(&component.package)?.to_owned() };
+                let (tree, dir) = (Tree::Module(module.clone()), module.dir.clone());
+                let build = GoBuild { go: go.clone(), tree, dir, env: env.clone(), stamp, inputs, origin };
+                Ok(Work::Build(Box::new(build)))
+            }
+            Prepared::Checkout { checkout, env } => {
+                let dir = checkout.build_dir(component.checkout_dir.as_deref(), &component.package)?;
+                let go = Rc::new(Toolchain::find(&dir.join("go.mod"))?);
+                let settings = go.code_settings(&request.target.name, env)?;
+                let mut inputs = inputs(request, set, component, &go, env, &settings);
+                inputs.extend(stamp_inputs(&checkout.stamp));
+                inputs.insert("source tree".to_owned(), checkout.tree.clone());
+                inputs.insert("folder".to_owned(), component.checkout_dir.clone().unwrap_or_default());
+                inputs.extend(checkout.outside(&go, &dir, env)?.map(|d| ("folders outside".to_owned(), d)));
+                let (tree, stamp) = (Tree::Checkout(checkout.clone()), checkout.stamp.clone());
+                let build = GoBuild { go, tree, dir, env: env.clone(), stamp, inputs, origin: Origin::Checkout };
+                Ok(Work::Build(Box::new(build)))
+            }
+        }
+    }
+}
+
+/// A release sets its commit. A module proxy does not tell it, so where the component table does not either, the
+/// module's own sum identifies the tree.
+fn module_stamp(set: &ComponentSet, module: &Module) -> Stamp {
+    let version = module.version.clone();
+    match &set.commit {
+        Some(commit) if module.pinned => Stamp { version, commit: commit.clone(), tree_state: "clean".to_owned() },
+        _ => {
+            let commit = module.sum.clone().unwrap_or_else(|| "unknown".to_owned());
+            Stamp { version, commit, tree_state: "archive".to_owned() }
+        }
+    }
+}
+
+fn inputs(
+    request: &Request<'_>,
+    set: &ComponentSet,
+    component: &Component,
+    go: &Toolchain,
+    env: &Env,
+    settings: &Env,
+) -> Inputs {
+    let mut inputs: Inputs = [
+        ("arch", request.target.name.clone()),
+        ("component", component.name.clone()),
+        ("package", component.package.clone()),
+        ("go", go.version.clone()),
+        ("ldflags", set.ldflags.join(" ")),
+        ("tags", set.tags.join(",")),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect();
+    // Where modules come from does not change them: go.sum sees to that.
+    let shaping = env.iter().filter(|(name, _)| *name != "GOPROXY");
+    inputs.extend(settings.iter().chain(shaping).map(|(name, value)| (name.clone(), value.clone())));
+    inputs
+}
+
+fn stamp_inputs(stamp: &Stamp) -> [(String, String); 3] {
+    [("version", &stamp.version), ("commit", &stamp.commit), ("tree state", &stamp.tree_state)]
+        .map(|(name, value)| (name.to_owned(), value.clone()))
+}
+
+/// `DIR/ARCH/COMPONENT` or `DIR/COMPONENT`; it is used where it is, not copied.
+fn find_prebuilt(dir: &Path, arch: &str, component: &str) -> anyhow::Result<PathBuf> {
+    let places = [dir.join(arch).join(component), dir.join(component)];
+    let file = places
+        .iter()
+        .find(|place| place.exists())
+        .ok_or_else(|| anyhow!("neither {} nor {} exists", places[0].display(), places[1].display()))?;
+    file.canonicalize().with_context(|| format!("failed to find {}", file.display()))
+}

@@ -1,0 +1,306 @@
+//! Source `module`: a folder with go.mod, go.sum and tools.go that pins a release and everything it needs.
+//!
+//! For another release than the pinned one such a folder is made in the cache, once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use model::ComponentSet;
+use proc::progress::{self, Phase};
+
+use crate::cache::Inputs;
+use crate::digest::{Fields, sha256};
+use crate::go::{Env, Require, Toolchain};
+
+/// `-mod=readonly`: a build must not change what is pinned.
+pub(crate) const GO_FLAGS: &str = "-mod=readonly -buildvcs=false";
+/// Longest list of missing modules that an error shows.
+const SHOWN_MODULES: usize = 20;
+
+/// A module folder that is ready to be built.
+pub(crate) struct Module {
+    pub(crate) dir: PathBuf,
+    /// The release of the set's main module.
+    pub(crate) version: String,
+    /// The main module's `h1:` sum.
+    pub(crate) sum: Option<String>,
+    /// Digest of each file that decides what is built.
+    pub(crate) files: Inputs,
+    /// Whether this is the folder in the source tree, and not one made for another release.
+    pub(crate) pinned: bool,
+    direct: Vec<Require>,
+}
+
+/// Reads the module folder of a set.
+pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Result<Module> {
+    let go_mod = dir.join("go.mod");
+    go.suffices(&go_mod)?;
+    let parsed = go.go_mod(&go_mod)?;
+    let direct: Vec<Require> = parsed.require.unwrap_or_default().into_iter().filter(|r| !r.indirect).collect();
+    let version = direct.iter().find(|r| r.path == set.main_module).map(|r| r.version.clone()).ok_or_else(|| {
+        anyhow!("{} does not require {}, the main module of `{}`", go_mod.display(), set.main_module, set.name)
+    })?;
+    let mut files = Inputs::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("failed to list {}", dir.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if [".go", ".mod", ".sum"].iter().any(|end| name.ends_with(end)) && entry.file_type()?.is_file() {
+            let content =
+                fs::read(entry.path()).with_context(|| format!("failed to read {}", entry.path().display()))?;
+            files.insert(name, sha256(&content));
+        }
+    }
+    for replace in parsed.replace.unwrap_or_default().iter().filter(|r| r.new.is_folder()) {
+        let mut digest = Fields::new();
+        digest.add_folder(&dir.join(&replace.new.path))?;
+        files.insert(format!("folder {}", replace.new.path), digest.finish());
+    }
+    let sums = fs::read_to_string(dir.join("go.sum")).unwrap_or_default();
+    let sum = sum_of(&sums, &set.main_module, &version).map(str::to_owned);
+    Ok(Module { dir: dir.to_path_buf(), version, sum, files, pinned: true, direct })
+}
+
+impl Module {
+    /// The required version of the module that holds `package`.
+    pub(crate) fn version_of(&self, package: &str) -> anyhow::Result<&str> {
+        let holder = self.direct.iter().filter(|r| holds(&r.path, package)).max_by_key(|r| r.path.len());
+        holder.map(|r| r.version.as_str()).ok_or_else(|| {
+            anyhow!("{} requires no module that holds the package {package}", self.dir.join("go.mod").display())
+        })
+    }
+
+    /// Where the folder for another release of this module is, made or not.
+    pub(crate) fn dir_of(&self, set: &ComponentSet, version: &str, cache_dir: &Path) -> PathBuf {
+        let mut digest = Fields::new();
+        for required in &self.direct {
+            digest.add(&required.path);
+            digest.add(if in_step(set, &required.path) { version } else { &required.version });
+        }
+        for (name, content) in self.files.iter().filter(|(name, _)| name.ends_with(".go")) {
+            digest.add(name);
+            digest.add(content);
+        }
+        digest.add(set.staging.as_deref().unwrap_or_default());
+        cache_dir.join("modules").join(format!("{}-{version}-{}", set.name, &digest.finish()[..12]))
+    }
+
+    /// The module folder for another release: as pinned, with the release's own requirements.
+    pub(crate) fn at(
+        &self,
+        go: &Toolchain,
+        set: &ComponentSet,
+        version: &str,
+        cache_dir: &Path,
+        env: &Env,
+    ) -> anyhow::Result<Module> {
+        let dir = self.dir_of(set, version, cache_dir);
+        if !dir.exists() {
+            self.make(go, set, version, &dir, env).with_context(|| {
+                format!("failed to resolve {}@{version}; does that release exist?", set.main_module)
+            })?;
+        }
+        Ok(Module { pinned: false, ..read(go, set, &dir)? })
+    }
+
+    fn make(&self, go: &Toolchain, set: &ComponentSet, version: &str, dir: &Path, env: &Env) -> anyhow::Result<()> {
+        let phase = Phase::start(format!("resolve {}@{version}", set.main_module));
+        let parent = dir.parent().ok_or_else(|| anyhow!("{} has no parent folder", dir.display()))?;
+        fs::create_dir_all(parent).with_context(|| format!("failed to make the folder {}", parent.display()))?;
+        let work = Work(dir.with_extension(format!("unfinished-{}", std::process::id())));
+        fs::create_dir_all(&work.0).with_context(|| format!("failed to make the folder {}", work.0.display()))?;
+
+        // The release's own go.mod names the Go it needs and, for staging repositories, what to replace.
+        let release = download(go, &set.main_module, version, &work.0, env, &phase)?;
+        go.suffices(&release)?;
+        let text = go_mod(go, self, set, version, &release)?;
+        fs::write(work.0.join("go.mod"), text)?;
+        for name in self.files.keys().filter(|name| name.ends_with(".go")) {
+            fs::copy(self.dir.join(name), work.0.join(name))?;
+        }
+        go.fetch(&work.0, env, &["mod", "tidy"], &phase)?;
+        if let Err(error) = fs::rename(&work.0, dir)
+            && !dir.exists()
+        {
+            return Err(error).with_context(|| format!("failed to move {} into place", dir.display()));
+        }
+        phase.done("resolved");
+        Ok(())
+    }
+
+    /// The time at which the main module was released, from the module proxy: the same on every machine.
+    pub(crate) fn time(&self, go: &Toolchain, set: &ComponentSet, env: &Env) -> anyhow::Result<String> {
+        #[derive(serde::Deserialize)]
+        struct Listed {
+            #[serde(rename = "Time")]
+            time: Option<String>,
+        }
+        let answer = go.ask(&self.dir, env, &["list", "-m", "-json", &set.main_module])?;
+        let listed: Listed = serde_json::from_str(&answer).context("`go list -m -json` did not answer JSON")?;
+        Ok(listed.time.unwrap_or_else(|| {
+            progress::say(&format!("{} has no release time: its build date will be 1970", set.main_module));
+            EPOCH.to_owned()
+        }))
+    }
+
+    /// What a build without network lacks, as a sentence; go.sum also lists modules that only tests need.
+    pub(crate) fn missing(&self, go: &Toolchain) -> Option<String> {
+        let sums = fs::read_to_string(self.dir.join("go.sum")).ok()?;
+        let zips = sums.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?, words.next().filter(|version| !version.ends_with("/go.mod"))?))
+        });
+        let downloads = go.module_cache.join("cache/download");
+        let mut missing: Vec<String> = zips
+            .filter(|(path, version)| {
+                !downloads.join(escaped(path)).join("@v").join(format!("{}.zip", escaped(version))).exists()
+            })
+            .map(|(path, version)| format!("{path}@{version}"))
+            .collect();
+        let count = missing.len();
+        missing.truncate(SHOWN_MODULES);
+        let more = if count > SHOWN_MODULES { ", …" } else { "" };
+        (count > 0).then(|| {
+            format!(
+                "{count} modules are not in the module cache: {}{more}; `go mod download` in {} fetches them",
+                missing.join(", "),
+                self.dir.display()
+            )
+        })
+    }
+}
+
+/// What upstream's version variables hold when nothing sets them.
+pub(crate) const EPOCH: &str = "1970-01-01T00:00:00Z";
+
+/// A folder that is removed unless it was renamed.
+struct Work(PathBuf);
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // After a rename there is nothing to remove.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Downloads a module; returns the path of its go.mod.
+fn download(
+    go: &Toolchain,
+    module: &str,
+    version: &str,
+    dir: &Path,
+    env: &Env,
+    phase: &Phase,
+) -> anyhow::Result<PathBuf> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Downloaded {
+        go_mod: PathBuf,
+    }
+    // Outside of any module; the flags of the build would ask for one.
+    let env = env.iter().filter(|(name, _)| *name != "GOFLAGS").map(|(n, v)| (n.clone(), v.clone())).collect();
+    let answer = go.fetch(dir, &env, &["mod", "download", "-json", &format!("{module}@{version}")], phase)?;
+    let downloaded: Downloaded =
+        serde_json::from_str(&answer).context("`go mod download -json` did not answer JSON")?;
+    Ok(downloaded.go_mod)
+}
+
+/// The go.mod for another release. Indirect requirements are left to `go mod tidy`: those of the pinned release would
+/// keep newer modules in than the other release was made with.
+fn go_mod(
+    go: &Toolchain,
+    pinned: &Module,
+    set: &ComponentSet,
+    version: &str,
+    release: &Path,
+) -> anyhow::Result<String> {
+    use std::fmt::Write as _;
+    let text = fs::read_to_string(release).with_context(|| format!("failed to read {}", release.display()))?;
+    let language = text.lines().find(|line| line.starts_with("go ")).unwrap_or("go 1.21");
+    let mut out = format!("module archproof/components/{}\n\n{language}\n\nrequire (\n", set.name);
+    for required in &pinned.direct {
+        let version = if in_step(set, &required.path) { version } else { &required.version };
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "\t{} {version}", required.path);
+    }
+    out.push_str(")\n");
+    if set.staging.is_some() {
+        let staged = staged_version(version)?;
+        for required in go.go_mod(release)?.require.unwrap_or_default().iter().filter(|r| r.version == "v0.0.0") {
+            let _ = writeln!(out, "replace {0} => {0} {staged}", required.path);
+        }
+    }
+    Ok(out)
+}
+
+/// Kubernetes v1.36.3 goes with v0.36.3 of its staging repositories.
+fn staged_version(version: &str) -> anyhow::Result<String> {
+    match version.strip_prefix("v1.") {
+        Some(rest) => Ok(format!("v0.{rest}")),
+        None => bail!("{version} is no release whose staging repositories are published: expected v1.MINOR.PATCH"),
+    }
+}
+
+/// Whether a required module is released together with the set's main module.
+fn in_step(set: &ComponentSet, module: &str) -> bool {
+    module == set.main_module || set.components.iter().any(|c| holds(module, &c.package))
+}
+
+fn holds(module: &str, package: &str) -> bool {
+    package.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn sum_of<'a>(go_sum: &'a str, module: &str, version: &str) -> Option<&'a str> {
+    go_sum.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(module) && words.next() == Some(version)).then(|| words.next()).flatten()
+    })
+}
+
+/// Upper-case letters are stored as `!` and the lower-case letter: https://go.dev/ref/mod#module-cache.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if c.is_ascii_uppercase() {
+            out.push('!');
+        }
+        out.push(c.to_ascii_lowercase());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staging_versions() {
+        assert_eq!(staged_version("v1.36.3").unwrap(), "v0.36.3");
+        assert_eq!(staged_version("v1.37.0-alpha.1").unwrap(), "v0.37.0-alpha.1");
+        assert!(staged_version("v2.0.0").is_err());
+    }
+
+    #[test]
+    fn a_module_holds_its_packages_and_no_others() {
+        for (module, package, expected) in [
+            ("k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", true),
+            ("go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", true),
+            ("k8s.io/kube", "k8s.io/kubernetes", false),
+            ("k8s.io/kubernetes/cmd", "k8s.io/kubernetes", false),
+        ] {
+            assert_eq!(holds(module, package), expected, "{module} {package}");
+        }
+    }
+
+    #[test]
+    fn sums_are_those_of_the_module_not_of_its_go_mod() {
+        let sums = "a.org/m v1.0.0/go.mod h1:mod=\na.org/m v1.0.0 h1:zip=\na.org/m v1.0.1 h1:later=\n";
+        assert_eq!(sum_of(sums, "a.org/m", "v1.0.0"), Some("h1:zip="));
+        assert_eq!(sum_of(sums, "a.org/n", "v1.0.0"), None);
+    }
+
+    #[test]
+    fn cache_paths_are_escaped() {
+        assert_eq!(escaped("github.com/Azure/go-ansiterm"), "github.com/!azure/go-ansiterm");
+    }
+}
