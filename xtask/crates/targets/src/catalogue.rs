@@ -1,0 +1,117 @@
+//! The whole of `targets/` as one value, and the questions it answers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use model::{Component, ComponentSet, Components, Profile, StoredResource, Target};
+use serde::Serialize;
+
+use crate::nearest::nearest;
+use crate::parse::parse;
+use crate::problem::{Invalid, Unknown};
+use crate::read::{Files, read};
+
+/// What `targets/` says, free of problems.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Catalogue {
+    /// By name.
+    pub targets: Vec<Target>,
+    pub components: Components,
+    /// In the order of the file; `default` is one of them.
+    pub profiles: Vec<Profile>,
+    /// The storage table of each Kubernetes minor release: "1.36".
+    pub resources: BTreeMap<String, Vec<StoredResource>>,
+}
+
+impl Catalogue {
+    /// Reads and parses the folder `targets/`. Problems name its files as `targets/NAME`, wherever the folder is.
+    pub fn load(dir: &Path) -> Result<Catalogue, Invalid> {
+        let label =
+            dir.file_name().map_or_else(|| dir.display().to_string(), |name| name.to_string_lossy().into_owned());
+        let (files, problems) = read(dir, &label);
+        // What could not be read would only be reported a second time, as missing.
+        if problems.is_empty() { Self::parse(&label, &files) } else { Err(Invalid { problems }) }
+    }
+
+    /// Parses the texts of the files; `label` is put before their names in problems.
+    pub fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
+        parse(label, files)
+    }
+
+    /// The architecture with this name or alias.
+    pub fn target(&self, name: &str) -> Result<&Target, Unknown> {
+        self.find_target(name).ok_or_else(|| {
+            let names = self.targets.iter().flat_map(|t| std::iter::once(&t.name).chain(&t.aliases));
+            Unknown {
+                kind: "architecture",
+                given: name.into(),
+                nearest: nearest(name, names.map(String::as_str)).map(str::to_owned),
+                valid: self.targets.iter().map(with_aliases).collect(),
+            }
+        })
+    }
+
+    /// The architecture of a machine whose `uname -m` prints `machine`.
+    pub fn host_target(&self, machine: &str) -> Result<&Target, Unknown> {
+        self.find_target(machine).ok_or_else(|| Unknown {
+            kind: "host machine",
+            given: machine.into(),
+            // A near name is another architecture, not a slip of the kernel's.
+            nearest: None,
+            valid: self.targets.iter().map(with_aliases).collect(),
+        })
+    }
+
+    pub fn profile(&self, name: &str) -> Result<&Profile, Unknown> {
+        find("profile", name, &self.profiles, |profile| &profile.name)
+    }
+
+    /// `kubernetes`, `etcd`.
+    pub fn set(&self, name: &str) -> Result<&ComponentSet, Unknown> {
+        find("component set", name, &self.components.sets, |set| &set.name)
+    }
+
+    /// A program and the set it belongs to.
+    pub fn component(&self, name: &str) -> Result<(&ComponentSet, &Component), Unknown> {
+        let all: Vec<_> =
+            self.components.sets.iter().flat_map(|set| set.components.iter().map(move |c| (set, c))).collect();
+        find("component", name, &all, |(_, component)| &component.name).copied()
+    }
+
+    /// The storage table for a Kubernetes version: `v1.36.3`, `1.36.3` or `1.36`.
+    pub fn resources(&self, version: &str) -> Result<&[StoredResource], Unknown> {
+        let minor = minor_of(version);
+        self.resources.get(&minor).map(Vec::as_slice).ok_or_else(|| Unknown {
+            kind: "Kubernetes release",
+            given: version.into(),
+            nearest: None,
+            valid: self.resources.keys().cloned().collect(),
+        })
+    }
+
+    fn find_target(&self, name: &str) -> Option<&Target> {
+        self.targets.iter().find(|target| target.name == name || target.aliases.iter().any(|alias| alias == name))
+    }
+}
+
+fn with_aliases(target: &Target) -> String {
+    if target.aliases.is_empty() {
+        target.name.clone()
+    } else {
+        format!("{} ({})", target.name, target.aliases.join(", "))
+    }
+}
+
+fn find<'a, T>(kind: &'static str, given: &str, all: &'a [T], name: impl Fn(&T) -> &str) -> Result<&'a T, Unknown> {
+    all.iter().find(|item| name(item) == given).ok_or_else(|| Unknown {
+        kind,
+        given: given.into(),
+        nearest: nearest(given, all.iter().map(&name)).map(str::to_owned),
+        valid: all.iter().map(|item| name(item).to_owned()).collect(),
+    })
+}
+
+/// `v1.36.3` to `1.36`.
+fn minor_of(version: &str) -> String {
+    version.trim_start_matches('v').split('.').take(2).collect::<Vec<_>>().join(".")
+}

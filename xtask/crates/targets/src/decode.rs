@@ -1,0 +1,298 @@
+//! From a tree to a typed value, with every problem on the way and not only the first.
+//!
+//! The types in `model` say what is expected: which fields there are, which are required, which type each has. When
+//! one is broken the problem is noted, the culprit is replaced by a blank that passes for any type, and the decoding
+//! starts again. A value that needed a blank is never handed out.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+
+use crate::nearest::nearest;
+use crate::tree::{Node, Value};
+
+/// A problem of one node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fault {
+    /// The number of the node.
+    pub(crate) at: usize,
+    /// The key that is not there.
+    pub(crate) missing: Option<&'static str>,
+    pub(crate) rule: String,
+}
+
+/// The value that the tree holds, or everything that is wrong with it.
+pub(crate) fn decode<T: DeserializeOwned>(root: &Node) -> Result<T, BTreeSet<Fault>> {
+    let state = State::default();
+    loop {
+        match T::deserialize(At::node(root, &state)) {
+            Ok(value) if state.faults.borrow().is_empty() => return Ok(value),
+            Ok(_) => return Err(state.faults.into_inner()),
+            Err(stop) => {
+                let fault = stop.fault(root.id);
+                let is_new = match fault.missing {
+                    Some(name) => state.missing.borrow_mut().insert((fault.at, name)),
+                    None => state.blank.borrow_mut().insert(fault.at),
+                };
+                state.faults.borrow_mut().insert(fault);
+                if !is_new {
+                    return Err(state.faults.into_inner());
+                }
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    faults: RefCell<BTreeSet<Fault>>,
+    /// Nodes that were found wrong and pass for anything since.
+    blank: RefCell<BTreeSet<usize>>,
+    /// Required keys that were found missing and are there, blank, since.
+    missing: RefCell<BTreeSet<(usize, &'static str)>>,
+}
+
+impl State {
+    fn note(&self, at: usize, rule: String) {
+        self.faults.borrow_mut().insert(Fault { at, missing: None, rule });
+    }
+}
+
+/// Why one attempt ended.
+#[derive(Debug, thiserror::Error)]
+#[error("{rule}")]
+struct Stop {
+    at: Option<usize>,
+    missing: Option<&'static str>,
+    rule: String,
+}
+
+impl Stop {
+    fn fault(self, root: usize) -> Fault {
+        Fault { at: self.at.unwrap_or(root), missing: self.missing, rule: self.rule }
+    }
+}
+
+impl serde::de::Error for Stop {
+    fn custom<T: std::fmt::Display>(rule: T) -> Self {
+        Stop { at: None, missing: None, rule: rule.to_string() }
+    }
+
+    fn missing_field(name: &'static str) -> Self {
+        Stop { at: None, missing: Some(name), rule: "required, but missing".into() }
+    }
+}
+
+/// A place in the tree, or a blank.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    node: Option<&'a Node>,
+    state: &'a State,
+}
+
+impl<'a> At<'a> {
+    fn node(node: &'a Node, state: &'a State) -> Self {
+        let is_blank = state.blank.borrow().contains(&node.id);
+        At { node: (!is_blank).then_some(node), state }
+    }
+
+    fn blank(state: &'a State) -> Self {
+        At { node: None, state }
+    }
+
+    fn expected<T>(self, wanted: &str) -> Result<T, Stop> {
+        let node = self.node.expect("a blank passes for anything");
+        let hint = match (&node.value, wanted) {
+            (Value::Null, _) => "; give a value or delete the line",
+            (Value::Bool(_) | Value::Unsigned(_) | Value::OtherNumber(_), "text") => "; put it in quotes",
+            _ => "",
+        };
+        Err(Stop { at: Some(node.id), missing: None, rule: format!("expected {wanted}, found {node}{hint}") })
+    }
+
+    fn number<'de, V: Visitor<'de>>(self, visitor: V, max: u64) -> Result<V::Value, Stop> {
+        match self.node.map(|node| &node.value) {
+            None => visitor.visit_u64(0),
+            Some(Value::Unsigned(number)) if *number <= max => visitor.visit_u64(*number),
+            Some(_) => self.expected(&format!("a whole number from 0 to {max}")),
+        }
+    }
+
+    /// Entries with text keys, each key once. With `fields`, only those.
+    fn entries(self, node: &'a Node, entries: &'a [(Node, Node)], fields: Option<&[&str]>) -> Vec<(&'a str, At<'a>)> {
+        let mut seen: Vec<(&str, At<'_>)> = Vec::new();
+        for (key, value) in entries {
+            let Some(name) = key.text() else {
+                self.state.note(key.id, format!("expected text as key, found {key}; put it in quotes"));
+                continue;
+            };
+            if name == "<<" {
+                self.state.note(key.id, "merge keys are not used here; write the entries out".into());
+            } else if let Some(fields) = fields.filter(|fields| !fields.contains(&name)) {
+                self.state.note(key.id, unknown_key(name, fields));
+            } else if seen.iter().any(|(earlier, _)| *earlier == name) {
+                self.state.note(key.id, "given twice; delete one of the two".into());
+            } else {
+                seen.push((name, At::node(value, self.state)));
+            }
+        }
+        let missing = self.state.missing.borrow();
+        let added = missing.iter().filter(|(at, _)| *at == node.id).map(|(_, name)| (*name, At::blank(self.state)));
+        seen.extend(added);
+        seen
+    }
+
+    fn mapping<'de, V: Visitor<'de>>(
+        self,
+        visitor: V,
+        fields: Option<&'static [&'static str]>,
+    ) -> Result<V::Value, Stop> {
+        let Some(node) = self.node else {
+            let all = fields.unwrap_or_default().iter().map(|name| (*name, self)).collect();
+            return visitor.visit_map(Entries::new(all));
+        };
+        let Value::Mapping(entries) = &node.value else { return self.expected("a mapping") };
+        let access = Entries::new(self.entries(node, entries, fields));
+        visitor.visit_map(access).map_err(|stop| Stop { at: stop.at.or(Some(node.id)), ..stop })
+    }
+}
+
+fn unknown_key(name: &str, fields: &[&str]) -> String {
+    match nearest(name, fields.iter().copied()) {
+        Some(meant) => format!("unknown key; did you mean `{meant}`?"),
+        None => format!("unknown key; valid here: {}", fields.join(", ")),
+    }
+}
+
+impl<'de> Deserializer<'de> for At<'_> {
+    type Error = Stop;
+
+    /// For types that no target file uses yet; the arm for such a type belongs here.
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Stop> {
+        Err(serde::de::Error::custom("a type that target files cannot hold; extend `targets::decode`"))
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        match self.node.map(|node| &node.value) {
+            None => visitor.visit_bool(false),
+            Some(Value::Bool(value)) => visitor.visit_bool(*value),
+            Some(_) => self.expected("true or false"),
+        }
+    }
+
+    fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        self.number(visitor, u8::MAX.into())
+    }
+
+    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        self.number(visitor, u16::MAX.into())
+    }
+
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        self.number(visitor, u32::MAX.into())
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        self.number(visitor, u64::MAX)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        match self.node.map(|node| &node.value) {
+            None => visitor.visit_str(""),
+            Some(Value::Text(text)) => visitor.visit_str(text),
+            Some(_) => self.expected("text"),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        self.deserialize_str(visitor)
+    }
+
+    /// A key without a value is a slip, not a way to say "none".
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        if self.node.is_none() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        match self.node.map(|node| &node.value) {
+            None => visitor.visit_seq(Items { state: self.state, rest: [].iter() }),
+            Some(Value::List(items)) => visitor.visit_seq(Items { state: self.state, rest: items.iter() }),
+            Some(_) => self.expected("a list"),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        self.mapping(visitor, None)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Stop> {
+        self.mapping(visitor, Some(fields))
+    }
+
+    /// One word out of several; variants with content are not used in target files.
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Stop> {
+        let word = match self.node {
+            None => variants.first(),
+            Some(node) => variants.iter().find(|variant| node.text() == Some(variant)),
+        };
+        match word {
+            Some(word) => visitor.visit_enum(StrDeserializer::new(word)),
+            None => self.expected(&format!("one of {}", variants.join(", "))),
+        }
+    }
+
+    serde::forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u128 f32 f64 char bytes byte_buf unit unit_struct newtype_struct tuple tuple_struct
+        identifier ignored_any
+    }
+}
+
+struct Items<'a> {
+    state: &'a State,
+    rest: std::slice::Iter<'a, Node>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_> {
+    type Error = Stop;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Stop> {
+        self.rest.next().map(|node| seed.deserialize(At::node(node, self.state))).transpose()
+    }
+}
+
+struct Entries<'a> {
+    rest: std::vec::IntoIter<(&'a str, At<'a>)>,
+    value: Option<At<'a>>,
+}
+
+impl<'a> Entries<'a> {
+    fn new(entries: Vec<(&'a str, At<'a>)>) -> Self {
+        Entries { rest: entries.into_iter(), value: None }
+    }
+}
+
+impl<'de> MapAccess<'de> for Entries<'_> {
+    type Error = Stop;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Stop> {
+        let Some((name, value)) = self.rest.next() else { return Ok(None) };
+        self.value = Some(value);
+        seed.deserialize(IntoDeserializer::<Stop>::into_deserializer(name)).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Stop> {
+        seed.deserialize(self.value.take().expect("serde asks for the key first"))
+    }
+}

@@ -1,0 +1,96 @@
+//! One file's text and tree, and the problems found in it so far.
+
+use serde::de::DeserializeOwned;
+
+use crate::decode::decode;
+use crate::problem::Problem;
+use crate::tree::{self, Node, Step, path_text};
+
+/// A file that is YAML.
+pub(crate) struct Document<'a> {
+    file: String,
+    text: &'a str,
+    root: Node,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Document<'a> {
+    /// Fails with the one problem that a text which is no YAML has.
+    pub(crate) fn parse(file: String, text: &'a str) -> Result<Self, Problem> {
+        match tree::parse(text) {
+            Ok(root) => Ok(Document { file, text, root, problems: Vec::new() }),
+            Err((at, reason)) => Err(Problem {
+                file,
+                line: at.line,
+                column: at.column,
+                path: String::new(),
+                rule: format!("not YAML as target files use it: {reason}"),
+            }),
+        }
+    }
+
+    /// The typed content; none when it has problems, which are then in [`Document::into_problems`].
+    pub(crate) fn decode<T: DeserializeOwned>(&mut self) -> Option<T> {
+        let faults = match decode(&self.root) {
+            Ok(value) => return Some(value),
+            Err(faults) => faults,
+        };
+        for fault in faults {
+            let mut path = self.root.path_to(fault.at).expect("a fault is about a node of this tree");
+            path.extend(fault.missing.map(|name| Step::Key(name.into())));
+            self.add(fault.at, &path, fault.rule);
+        }
+        None
+    }
+
+    /// Notes that the value at `path` breaks a rule. Where a value was left out, its surroundings are pointed at.
+    pub(crate) fn refuse(&mut self, path: &[Step], rule: impl Into<String>) {
+        let mut node = &self.root;
+        for step in path {
+            let Some(below) = node.get(step) else { break };
+            node = below;
+        }
+        self.add(node.id, path, rule.into());
+    }
+
+    /// [`Document::refuse`] unless `holds`.
+    pub(crate) fn require(&mut self, holds: bool, path: &[Step], rule: impl Into<String>) {
+        if !holds {
+            self.refuse(path, rule);
+        }
+    }
+
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
+    fn add(&mut self, id: usize, path: &[Step], rule: String) {
+        let at = tree::position(self.text, id);
+        let file = self.file.clone();
+        self.problems.push(Problem { file, line: at.line, column: at.column, path: path_text(path), rule });
+    }
+}
+
+/// A path out of names and indexes: `at!["sets", 0, "name"]`.
+macro_rules! at {
+    ($($step:expr),* $(,)?) => { &[$($crate::tree::Step::from($step)),*] };
+}
+pub(crate) use at;
+
+impl From<&str> for Step {
+    fn from(name: &str) -> Self {
+        Step::Key(name.into())
+    }
+}
+
+impl From<&String> for Step {
+    fn from(name: &String) -> Self {
+        Step::Key(name.clone())
+    }
+}
+
+impl From<usize> for Step {
+    fn from(index: usize) -> Self {
+        Step::Index(index)
+    }
+}

@@ -1,0 +1,128 @@
+//! From the texts of all files to a catalogue, or to everything that is wrong in any of them.
+
+use std::collections::BTreeMap;
+
+use model::{Components, Profile, StoredResource, Target};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::catalogue::Catalogue;
+use crate::document::Document;
+use crate::problem::{Invalid, Problem};
+use crate::read::Files;
+use crate::rules;
+
+const COMPONENTS: &str = "components.yaml";
+const PROFILES: &str = "profiles.yaml";
+const RESOURCES: &str = "resources/";
+
+/// `targets/profiles.yaml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Profiles {
+    profiles: Vec<Profile>,
+}
+
+/// `targets/resources/<minor>.yaml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Resources {
+    resources: Vec<StoredResource>,
+}
+
+/// See [`Catalogue::parse`].
+pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
+    let mut parser = Parser { label, files, problems: Vec::new() };
+    parser.names();
+    let components = parser.components();
+    let targets = parser.targets(components.as_ref());
+    let resources = parser.resources();
+    let profiles = parser.profiles(&resources);
+    let Parser { mut problems, .. } = parser;
+    problems.sort();
+    match (components, profiles) {
+        (Some(components), Some(profiles)) if problems.is_empty() => {
+            Ok(Catalogue { targets, components, profiles, resources })
+        }
+        _ => Err(Invalid { problems }),
+    }
+}
+
+struct Parser<'a> {
+    label: &'a str,
+    files: &'a Files,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Parser<'a> {
+    fn names(&mut self) {
+        for name in self.files.keys().filter(|name| name.ends_with(".yml")) {
+            self.refuse(name, "must be named .yaml; other names are not read");
+        }
+        if !self.files.keys().any(|name| is_target(name)) {
+            self.refuse("", "has no architecture; add NAME.yaml");
+        }
+    }
+
+    fn components(&mut self) -> Option<Components> {
+        let files = self.files;
+        self.file(COMPONENTS, |file, content: &Components| rules::components(file, content, files))
+    }
+
+    /// Those that have the right form, by name.
+    fn targets(&mut self, components: Option<&Components>) -> Vec<Target> {
+        let mut targets: Vec<Target> = Vec::new();
+        for name in self.files.keys().filter(|name| is_target(name)) {
+            let stem = name.trim_end_matches(".yaml");
+            targets.extend(self.file(name, |file, content| rules::target(file, stem, content, components, &targets)));
+        }
+        targets.sort_by(|a, b| a.name.cmp(&b.name));
+        targets
+    }
+
+    fn resources(&mut self) -> BTreeMap<String, Vec<StoredResource>> {
+        let mut tables = BTreeMap::new();
+        for name in self.files.keys().filter(|name| name.starts_with(RESOURCES) && name.ends_with(".yaml")) {
+            let minor = name.trim_start_matches(RESOURCES).trim_end_matches(".yaml");
+            let table = self.file(name, |file, content: &Resources| rules::resources(file, minor, &content.resources));
+            tables.extend(table.map(|table| (minor.to_owned(), table.resources)));
+        }
+        tables
+    }
+
+    fn profiles(&mut self, resources: &BTreeMap<String, Vec<StoredResource>>) -> Option<Vec<Profile>> {
+        let built_in = resources.values().flatten();
+        let check = |file: &mut Document<'_>, content: &Profiles| rules::profiles(file, &content.profiles, built_in);
+        self.file(PROFILES, check).map(|content| content.profiles)
+    }
+
+    /// The content of one file, checked by its rules. None when it does not have the right form.
+    fn file<T: DeserializeOwned>(&mut self, name: &str, rules: impl FnOnce(&mut Document<'a>, &T)) -> Option<T> {
+        let Some(text) = self.files.get(name) else {
+            self.refuse(name, "missing; restore it from version control");
+            return None;
+        };
+        let mut file = match Document::parse(format!("{}/{name}", self.label), text) {
+            Ok(file) => file,
+            Err(problem) => {
+                self.problems.push(problem);
+                return None;
+            }
+        };
+        let content = file.decode();
+        if let Some(content) = &content {
+            rules(&mut file, content);
+        }
+        self.problems.extend(file.into_problems());
+        content
+    }
+
+    fn refuse(&mut self, name: &str, rule: &str) {
+        let file = if name.is_empty() { self.label.to_owned() } else { format!("{}/{name}", self.label) };
+        self.problems.push(Problem { file, line: 0, column: 0, path: String::new(), rule: rule.into() });
+    }
+}
+
+fn is_target(name: &str) -> bool {
+    name.ends_with(".yaml") && !name.contains('/') && name != COMPONENTS && name != PROFILES
+}

@@ -1,0 +1,60 @@
+//! What can be wrong: a line of a target file, or a name that nobody declared.
+
+use serde::Serialize;
+
+/// One broken rule in one place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Problem {
+    /// `targets/components.yaml`.
+    pub file: String,
+    /// From 1; 0 when the file as a whole is meant.
+    pub line: usize,
+    /// From 1; 0 when the file as a whole is meant.
+    pub column: usize,
+    /// `sets[0].components[1].package`; empty when the file as a whole is meant.
+    pub path: String,
+    /// What is wrong and how to put it right.
+    pub rule: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        if !self.path.is_empty() {
+            write!(f, ": {}", self.path)?;
+        }
+        write!(f, ": {}", self.rule)
+    }
+}
+
+/// Everything that is wrong with the target data, in the order of file, line and column. Exit code 96.
+///
+/// Its text is one line per problem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{}", lines(.problems))]
+pub struct Invalid {
+    pub problems: Vec<Problem>,
+}
+
+/// A name from outside that the data does not have. Exit code 2.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {kind} `{given}`{}; valid: {}", hint(.nearest), .valid.join(", "))]
+pub struct Unknown {
+    /// "architecture", "profile", ...
+    pub kind: &'static str,
+    pub given: String,
+    /// The valid name that was probably meant.
+    pub nearest: Option<String>,
+    pub valid: Vec<String>,
+}
+
+fn lines(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn hint(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
+}

@@ -1,0 +1,94 @@
+//! Rules for `targets/components.yaml`.
+
+use model::{Component, ComponentSet, Components};
+
+use super::words::{is_name, is_relative_path, placeholders, unknown_placeholder};
+use crate::document::{Document, at};
+use crate::read::Files;
+
+const LDFLAGS_PLACEHOLDERS: [&str; 6] = ["version", "major", "minor", "commit", "tree_state", "date"];
+const MODULE_FILES: [&str; 3] = ["go.mod", "go.sum", "tools.go"];
+const SHA1_DIGITS: usize = 40;
+
+/// Checks the sets, and that each has its Go module below `components/`.
+pub(crate) fn components(file: &mut Document<'_>, components: &Components, files: &Files) {
+    let sets = &components.sets;
+    file.require(!sets.is_empty(), at!["sets"], "must have at least one set");
+    let mut programs: Vec<&str> = Vec::new();
+    for (i, set) in sets.iter().enumerate() {
+        let ComponentSet { name, main_module, commit, ldflags, tags, staging, components } = set;
+        file.require(is_name(name), at!["sets", i, "name"], "must be lower-case letters, digits and -");
+        if sets[..i].iter().any(|earlier| earlier.name == *name) {
+            file.refuse(at!["sets", i, "name"], format!("{name} is the name of another set already"));
+        }
+        module(file, i, set, files);
+        file.require(!main_module.is_empty(), at!["sets", i, "main_module"], "must be a Go module's path");
+        if let Some(commit) = commit {
+            let is_sha = commit.len() == SHA1_DIGITS && commit.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
+            file.require(is_sha, at!["sets", i, "commit"], "must be a full commit: 40 lower-case hex digits");
+        }
+        check_ldflags(file, i, ldflags);
+        for (j, tag) in tags.iter().enumerate() {
+            let is_tag = !tag.is_empty() && !tag.contains(|c: char| c == ',' || c.is_whitespace());
+            file.require(is_tag, at!["sets", i, "tags", j], "must be one Go build tag; give several as several items");
+        }
+        if let Some(staging) = staging {
+            file.require(is_relative_path(staging), at!["sets", i, "staging"], "must be a folder below the checkout");
+        }
+        file.require(!components.is_empty(), at!["sets", i, "components"], "must have at least one component");
+        for (j, component) in components.iter().enumerate() {
+            check_component(file, i, j, component, &mut programs);
+        }
+    }
+}
+
+/// The folder that `go build` runs in, and that it pins what the set is named after.
+fn module(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) {
+    let folder = format!("components/{}", set.name);
+    for name in MODULE_FILES.iter().filter(|name| !files.contains_key(&format!("{folder}/{name}"))) {
+        file.refuse(at!["sets", i, "name"], format!("{folder}/{name} is missing beside this file"));
+    }
+    let Some(text) = files.get(&format!("{folder}/go.mod")) else { return };
+    let requires = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|word| *word == "require");
+        words.next() == Some(&set.main_module) && words.next().is_some_and(|version| version.starts_with('v'))
+    };
+    if !text.lines().any(requires) {
+        file.refuse(at!["sets", i, "main_module"], format!("{folder}/go.mod does not require {}", set.main_module));
+    }
+}
+
+fn check_ldflags(file: &mut Document<'_>, i: usize, ldflags: &[String]) {
+    let known = LDFLAGS_PLACEHOLDERS.map(String::from);
+    for (j, flag) in ldflags.iter().enumerate() {
+        file.require(!flag.trim().is_empty(), at!["sets", i, "ldflags", j], "must not be empty");
+        for name in placeholders(flag).into_iter().filter(|name| !LDFLAGS_PLACEHOLDERS.contains(name)) {
+            file.refuse(at!["sets", i, "ldflags", j], unknown_placeholder(name, &known));
+        }
+    }
+}
+
+fn check_component<'a>(
+    file: &mut Document<'_>,
+    i: usize,
+    j: usize,
+    component: &'a Component,
+    programs: &mut Vec<&'a str>,
+) {
+    let Component { name, package, checkout_dir, optional: _ } = component;
+    file.require(is_name(name), at!["sets", i, "components", j, "name"], "must be lower-case letters, digits and -");
+    if programs.contains(&name.as_str()) {
+        file.refuse(
+            at!["sets", i, "components", j, "name"],
+            format!("{name} is the name of another component already"),
+        );
+    }
+    programs.push(name);
+    let is_import_path = !package.is_empty() && !package.starts_with(['.', '/']);
+    let path = at!["sets", i, "components", j, "package"];
+    file.require(is_import_path, path, "must be an import path, such as k8s.io/kubernetes/cmd/kube-apiserver");
+    if let Some(folder) = checkout_dir {
+        let path = at!["sets", i, "components", j, "checkout_dir"];
+        file.require(is_relative_path(folder), path, "must be a folder below the checkout");
+    }
+}

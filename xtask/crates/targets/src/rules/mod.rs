@@ -1,0 +1,15 @@
+//! Which values are allowed, beyond what their types say; one file per kind of target file.
+//!
+//! Each rule points at the value that breaks it and says what would be right. Rules only note problems: nothing is
+//! filled in or put right here.
+
+mod components;
+mod profiles;
+mod resources;
+mod target;
+mod words;
+
+pub(crate) use components::components;
+pub(crate) use profiles::profiles;
+pub(crate) use resources::resources;
+pub(crate) use target::target;

@@ -1,0 +1,124 @@
+//! Rules for `targets/profiles.yaml`.
+
+use std::collections::BTreeMap;
+
+use model::{Profile, ProfileStore, StoredResource};
+
+use super::words::{is_name, is_relative_path, placeholders, unknown_placeholder};
+use crate::document::{Document, at};
+use crate::nearest::nearest;
+use crate::tree::Step;
+
+/// The profile that checks run under when they name none.
+const DEFAULT: &str = "default";
+
+/// Flags that a profile has fields for, with the field.
+const MADE_FROM_FIELDS: [(&str, &str); 3] =
+    [("etcd-prefix", "prefix"), ("etcd-servers", "stores"), ("etcd-servers-overrides", "stores")];
+
+/// Checks the profiles. `resources` are all that are known to be built in, of whichever release.
+pub(crate) fn profiles<'a>(
+    file: &mut Document<'_>,
+    profiles: &[Profile],
+    resources: impl Iterator<Item = &'a StoredResource>,
+) {
+    let built_in: Vec<String> =
+        resources.map(|row| format!("{}/{}", row.resource.group, row.resource.plural)).collect();
+    if profiles.iter().all(|profile| profile.name != DEFAULT) {
+        file.refuse(at!["profiles"], format!("must have a profile named {DEFAULT}"));
+    }
+    for (i, profile) in profiles.iter().enumerate() {
+        let Profile { name, summary, apiserver, files: _, stores, prefix } = profile;
+        file.require(is_name(name), at!["profiles", i, "name"], "must be lower-case letters, digits and -");
+        if profiles[..i].iter().any(|earlier| earlier.name == *name) {
+            file.refuse(at!["profiles", i, "name"], format!("{name} is the name of another profile already"));
+        }
+        file.require(!summary.trim().is_empty(), at!["profiles", i, "summary"], "must not be empty");
+        let is_prefix = prefix.strip_prefix('/').is_some_and(is_relative_path);
+        file.require(
+            is_prefix,
+            at!["profiles", i, "prefix"],
+            "must begin with / and not end with /, such as /registry",
+        );
+
+        let known: Vec<String> =
+            std::iter::once("run".into()).chain(stores.iter().map(|store| format!("store.{}", store.name))).collect();
+        flags(file, at!["profiles", i, "apiserver"], apiserver, &known);
+        for (flag, field) in MADE_FROM_FIELDS.iter().filter(|(flag, _)| apiserver.contains_key(*flag)) {
+            file.refuse(at!["profiles", i, "apiserver", *flag], format!("is made from `{field}`; delete it"));
+        }
+        check_files(file, i, profile, &known);
+        check_stores(file, i, stores, &known, &built_in);
+    }
+}
+
+fn flags(file: &mut Document<'_>, path: &[Step], flags: &BTreeMap<String, String>, known: &[String]) {
+    for (name, value) in flags {
+        let path = [path, at![name]].concat();
+        file.require(is_name(name), &path, "must be a flag's name without the dashes before it");
+        check_placeholders(file, &path, value, known);
+    }
+}
+
+fn check_placeholders(file: &mut Document<'_>, path: &[Step], text: &str, known: &[String]) {
+    for name in placeholders(text).into_iter().filter(|name| !known.iter().any(|known| known == name)) {
+        file.refuse(path, unknown_placeholder(name, known));
+    }
+}
+
+/// A file that nothing mentions is a flag's slip of the pen: the server would start without it.
+fn check_files(file: &mut Document<'_>, i: usize, profile: &Profile, known: &[String]) {
+    let in_files = [known, &["key32".into()]].concat();
+    for (name, text) in &profile.files {
+        let path = at!["profiles", i, "files", name];
+        file.require(is_relative_path(name), path, "must be a name below the profile's folder");
+        check_placeholders(file, path, text, &in_files);
+        let mention = format!("{{run}}/{name}");
+        let others = profile.files.iter().filter(|(other, _)| *other != name).map(|(_, text)| text);
+        if !profile.apiserver.values().chain(others).any(|text| text.contains(&mention)) {
+            file.refuse(path, format!("no flag of this profile mentions {mention}"));
+        }
+    }
+}
+
+fn check_stores(file: &mut Document<'_>, i: usize, stores: &[ProfileStore], known: &[String], built_in: &[String]) {
+    file.require(!stores.is_empty(), at!["profiles", i, "stores"], "must have at least one store");
+    let mut taken: Vec<&str> = Vec::new();
+    for (j, store) in stores.iter().enumerate() {
+        let ProfileStore { name, resources, flags: store_flags } = store;
+        let path = at!["profiles", i, "stores", j];
+        file.require(
+            is_name(name),
+            at!["profiles", i, "stores", j, "name"],
+            "must be lower-case letters, digits and -",
+        );
+        if stores[..j].iter().any(|earlier| earlier.name == *name) {
+            file.refuse(
+                at!["profiles", i, "stores", j, "name"],
+                format!("{name} is the name of another store already"),
+            );
+        }
+        if j == 0 {
+            let rule = "the first store holds all that no other store names; delete this";
+            file.require(resources.is_empty(), at!["profiles", i, "stores", j, "resources"], rule);
+        } else {
+            file.require(!resources.is_empty(), path, "`resources` must name what this store holds");
+        }
+        for (k, resource) in resources.iter().enumerate() {
+            let path = at!["profiles", i, "stores", j, "resources", k];
+            if taken.contains(&resource.as_str()) {
+                file.refuse(path, format!("{resource} is in another store already"));
+            } else if !built_in.is_empty() && !built_in.contains(resource) {
+                file.refuse(path, not_built_in(resource, built_in));
+            }
+            taken.push(resource);
+        }
+        flags(file, at!["profiles", i, "stores", j, "flags"], store_flags, known);
+    }
+}
+
+fn not_built_in(resource: &str, built_in: &[String]) -> String {
+    let hint = nearest(resource, built_in.iter().map(String::as_str));
+    let hint = hint.map_or_else(|| "core: /events".to_owned(), |name| format!("did you mean {name}?"));
+    format!("must be `group/resource` of a built-in resource; {hint}")
+}

@@ -1,0 +1,79 @@
+//! The forms that names take in target files.
+
+/// Names that become folders, flags and parts of reports: `split-events`.
+pub(super) fn is_name(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !text.is_empty() && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// Names of environment variables, as the data uses them.
+pub(super) fn is_env_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// A way down from a folder that cannot leave it.
+pub(super) fn is_relative_path(text: &str) -> bool {
+    !text.is_empty() && text.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+/// "MAJOR.MINOR".
+pub(super) fn is_major_minor(text: &str) -> bool {
+    let number = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit());
+    text.split_once('.').is_some_and(|(major, minor)| number(major) && number(minor))
+}
+
+/// The names in `{name}`. Braces around anything else, as in JSON, are no placeholders.
+pub(super) fn placeholders(text: &str) -> Vec<&str> {
+    let is_placeholder = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+    };
+    let after_braces = text.split('{').skip(1);
+    after_braces
+        .filter_map(|rest| rest.split_once('}'))
+        .map(|(name, _)| name)
+        .filter(|name| is_placeholder(name))
+        .collect()
+}
+
+/// The rule that a text with an unknown placeholder breaks.
+pub(super) fn unknown_placeholder(name: &str, known: &[String]) -> String {
+    let known: Vec<_> = known.iter().map(|name| format!("{{{name}}}")).collect();
+    format!("unknown placeholder {{{name}}}; known here: {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_names_in_braces() {
+        for (text, expected) in [
+            ("", vec![]),
+            ("-X a.b={commit}", vec!["commit"]),
+            ("{run}/a and {store.main}", vec!["run", "store.main"]),
+            ("{{run}}", vec!["run"]),
+            ("identity: {}", vec![]),
+            (r#"{"a": {"b": 1}}"#, vec![]),
+            (r#"{"a": "{namespace}"}"#, vec!["namespace"]),
+            ("{run", vec![]),
+            ("{a: b}", vec![]),
+        ] {
+            assert_eq!(placeholders(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn forms_of_names() {
+        for (is_form, good, bad) in [
+            (is_name as fn(&str) -> bool, "riscv64 split-events", " |-a|a-|A|a_b|a b|a/b|ä"),
+            (is_env_name, "GOAMD64 ETCD_UNSUPPORTED_ARCH", "|1A|a|A-B|_A"),
+            (is_relative_path, "server staging/src/k8s.io", "|/a|a/|a//b|../a|a/.."),
+            (is_major_minor, "10.0 7.2", "|10|10.|.2|10.0.2|v10.0|a.b"),
+        ] {
+            good.split(' ').for_each(|text| assert!(is_form(text), "{text:?} is good"));
+            bad.split('|').for_each(|text| assert!(!is_form(text), "{text:?} is bad"));
+        }
+    }
+}

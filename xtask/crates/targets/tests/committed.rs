@@ -1,0 +1,318 @@
+//! The files that are committed: they load, they answer, and no slip in them goes unnoticed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_yaml::{Mapping, Value};
+use targets::{Catalogue, Files, table};
+
+/// Keys that may be left out. Deleting any other key must be an error that names it.
+const OPTIONAL: [&str; 16] = [
+    "apiserver",
+    "checkout_dir",
+    "commit",
+    "component_env",
+    "emulator",
+    "files",
+    "flags",
+    "go_env",
+    "group",
+    "minimum",
+    "optional",
+    "prefix",
+    "reason",
+    "staging",
+    "stores",
+    "tags",
+];
+
+/// Mappings whose keys are not fields: anything may be missing there.
+const FREE: [&str; 5] = ["apiserver", "etcd", "files", "flags", "go_env"];
+
+#[test]
+fn the_committed_files_load() {
+    let catalogue = Catalogue::load(&folder()).unwrap_or_else(|invalid| panic!("{invalid}"));
+    let names: Vec<_> = catalogue.targets.iter().map(|target| target.name.as_str()).collect();
+    assert_eq!(names, ["amd64", "arm64", "loong64", "ppc64le", "riscv64"]);
+    assert_eq!(catalogue.resources("v1.36.3").unwrap().len(), 60);
+}
+
+#[test]
+fn other_common_names_are_accepted() {
+    let catalogue = Catalogue::load(&folder()).unwrap();
+    for (name, expected) in [
+        ("amd64", "amd64"),
+        ("x86_64", "amd64"),
+        ("aarch64", "arm64"),
+        ("ppc64el", "ppc64le"),
+        ("riscv64", "riscv64"),
+        ("loongarch64", "loong64"),
+    ] {
+        assert_eq!(catalogue.target(name).unwrap().name, expected);
+    }
+    for (machine, expected) in [
+        ("x86_64", "amd64"),
+        ("aarch64", "arm64"),
+        ("ppc64le", "ppc64le"),
+        ("riscv64", "riscv64"),
+        ("loongarch64", "loong64"),
+    ] {
+        assert_eq!(catalogue.host_target(machine).unwrap().name, expected);
+    }
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_valid_ones() {
+    let catalogue = Catalogue::load(&folder()).unwrap();
+    let architectures = "amd64 (x86_64, x86-64), arm64 (aarch64), loong64 (loongarch64), \
+                         ppc64le (ppc64el, powerpc64le), riscv64 (riscv64gc)";
+    for (message, expected) in [
+        (
+            catalogue.target("riscv").unwrap_err().to_string(),
+            format!("unknown architecture `riscv` (did you mean `riscv64`?); valid: {architectures}"),
+        ),
+        (
+            catalogue.target("s390x").unwrap_err().to_string(),
+            format!("unknown architecture `s390x`; valid: {architectures}"),
+        ),
+        (
+            catalogue.host_target("riscv32").unwrap_err().to_string(),
+            format!("unknown host machine `riscv32`; valid: {architectures}"),
+        ),
+        (
+            catalogue.profile("split-event").unwrap_err().to_string(),
+            "unknown profile `split-event` (did you mean `split-events`?); valid: default, json, yaml, prefix, \
+             split-events, encrypted, short-events, disruptive"
+                .into(),
+        ),
+        (
+            catalogue.set("kine").unwrap_err().to_string(),
+            "unknown component set `kine`; valid: kubernetes, etcd".into(),
+        ),
+        (
+            catalogue.component("apiserver").unwrap_err().to_string(),
+            "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, etcd, etcdctl, etcdutl"
+                .into(),
+        ),
+        (
+            catalogue.resources("v1.35.0").unwrap_err().to_string(),
+            "unknown Kubernetes release `v1.35.0`; valid: 1.36".into(),
+        ),
+    ] {
+        assert_eq!(message, expected);
+    }
+}
+
+#[test]
+fn a_component_is_found_with_its_set() {
+    let catalogue = Catalogue::load(&folder()).unwrap();
+    let (set, component) = catalogue.component("etcdctl").unwrap();
+    assert_eq!((set.name.as_str(), component.optional), ("etcd", true));
+    assert_eq!(catalogue.set("kubernetes").unwrap().components[0].name, "kube-apiserver");
+    assert_eq!(catalogue.profile("prefix").unwrap().prefix, "/dev/20230902/0952");
+}
+
+#[test]
+fn the_table_is_aligned() {
+    let text = table(&Catalogue::load(&folder()).unwrap());
+    let expected = "\
+NAME     TITLE                         ALIASES               EMULATOR                                            ELF MACHINE
+amd64    x86, 64 bit                   x86_64, x86-64        qemu-x86_64 or qemu-x86_64-static                   62 (64 bit, little-endian)
+arm64    Arm, 64 bit                   aarch64               qemu-aarch64 or qemu-aarch64-static                 183 (64 bit, little-endian)
+loong64  LoongArch, 64 bit             loongarch64           qemu-loongarch64 or qemu-loongarch64-static >= 10.0  258 (64 bit, little-endian)
+ppc64le  POWER, 64 bit, little-endian  ppc64el, powerpc64le  qemu-ppc64le or qemu-ppc64le-static                 21 (64 bit, little-endian)
+riscv64  RISC-V, 64 bit                riscv64gc             qemu-riscv64 or qemu-riscv64-static                 243 (64 bit, little-endian)
+";
+    assert_eq!(squeezed(&text), squeezed(expected));
+    let column = |line: &str, cell: &str| line.find(cell).unwrap();
+    let heading = text.lines().next().unwrap();
+    for line in text.lines().skip(1) {
+        assert_eq!(column(line, "qemu-"), column(heading, "EMULATOR"), "{text}");
+        assert_eq!(line, line.trim_end());
+    }
+}
+
+/// A key that no rule knows is refused at every mapping of every file, whichever it is.
+#[test]
+fn an_unknown_key_is_refused_wherever_it_stands() {
+    let mut tried = 0;
+    for (name, tree) in trees() {
+        for path in mappings(&tree) {
+            let mut broken = tree.clone();
+            mapping_at(&mut broken, &path).insert("zz_unknown".into(), "x".into());
+            let expected = Step::key(&path, "zz_unknown");
+            assert_refused(&name, &broken, &expected);
+            tried += 1;
+        }
+    }
+    assert!(tried > 150, "only {tried} mappings were tried");
+}
+
+/// A required key that is deleted is named, in every mapping of every file.
+#[test]
+fn a_deleted_key_is_missed() {
+    let mut tried = 0;
+    for (name, tree) in trees() {
+        for path in mappings(&tree) {
+            if path.iter().any(|step| matches!(step, Step::Key(key) if FREE.contains(&key.as_str()))) {
+                continue;
+            }
+            let keys: Vec<String> = mapping_at(&mut tree.clone(), &path).keys().map(text).collect();
+            for key in keys {
+                // `resources` is optional in a store only, and required there from the second one on.
+                let in_second_store = path.ends_with(&[Step::Key("stores".into()), Step::Index(1)]);
+                if OPTIONAL.contains(&key.as_str())
+                    || in_second_store
+                    || path.ends_with(&[Step::Key("component_env".into())])
+                {
+                    continue;
+                }
+                let mut broken = tree.clone();
+                mapping_at(&mut broken, &path).remove(key.as_str());
+                assert_refused(&name, &broken, &Step::key(&path, &key));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 500, "only {tried} keys were tried");
+}
+
+/// A value of another type is refused at every place of every file.
+#[test]
+fn a_value_of_another_type_is_refused() {
+    let mut tried = 0;
+    for (name, tree) in trees() {
+        for path in leaves(&tree) {
+            for wrong in [Value::Null, Value::from(-1), Value::Sequence(vec![]), Value::Mapping(Mapping::new())] {
+                let mut broken = tree.clone();
+                let slot = at(&mut broken, &path);
+                if std::mem::discriminant(slot) == std::mem::discriminant(&wrong) && !slot.is_number() {
+                    continue;
+                }
+                *slot = wrong;
+                assert_refused(&name, &broken, &Step::text(&path));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 2000, "only {tried} values were tried");
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl Step {
+    fn text(path: &[Step]) -> String {
+        let mut text = String::new();
+        for step in path {
+            match step {
+                Step::Index(index) => text += &format!("[{index}]"),
+                Step::Key(key) if key.contains('.') => text += &format!("[{key:?}]"),
+                Step::Key(key) if text.is_empty() => text += key,
+                Step::Key(key) => text += &format!(".{key}"),
+            }
+        }
+        text
+    }
+
+    fn key(path: &[Step], key: &str) -> String {
+        Step::text(&[path, &[Step::Key(key.into())]].concat())
+    }
+}
+
+fn assert_refused(name: &str, broken: &Value, path: &str) {
+    let mut files = FILES.with(Clone::clone);
+    files.insert(name.into(), serde_yaml::to_string(broken).unwrap());
+    let invalid = Catalogue::parse("targets", &files).expect_err(&format!("{name}: {path} was accepted"));
+    let file = format!("targets/{name}");
+    let problems: BTreeSet<_> = invalid.problems.iter().map(|p| (p.file.as_str(), p.path.as_str())).collect();
+    assert!(problems.contains(&(file.as_str(), path)), "{name}: {path} is not named in:\n{invalid}");
+    assert!(invalid.problems.iter().all(|p| p.line > 0 && p.column > 0), "a problem without a place in:\n{invalid}");
+}
+
+fn mappings(tree: &Value) -> Vec<Vec<Step>> {
+    walk(tree).into_iter().filter(|(_, value)| value.is_mapping()).map(|(path, _)| path).collect()
+}
+
+fn leaves(tree: &Value) -> Vec<Vec<Step>> {
+    let is_leaf = |value: &Value| !value.is_mapping() && !value.is_sequence();
+    walk(tree).into_iter().filter(|(_, value)| is_leaf(value)).map(|(path, _)| path).collect()
+}
+
+/// The value and all values below it, each with the way to it.
+fn walk(tree: &Value) -> Vec<(Vec<Step>, &Value)> {
+    let below: Vec<(Step, &Value)> = match tree {
+        Value::Mapping(entries) => entries.iter().map(|(key, value)| (Step::Key(text(key)), value)).collect(),
+        Value::Sequence(items) => items.iter().enumerate().map(|(i, value)| (Step::Index(i), value)).collect(),
+        _ => Vec::new(),
+    };
+    let below = below.into_iter().flat_map(|(step, value)| {
+        walk(value).into_iter().map(move |(path, value)| ([vec![step.clone()], path].concat(), value))
+    });
+    std::iter::once((Vec::new(), tree)).chain(below).collect()
+}
+
+fn at<'a>(tree: &'a mut Value, path: &[Step]) -> &'a mut Value {
+    path.iter().fold(tree, |value, step| match step {
+        Step::Key(key) => value.get_mut(key.as_str()).unwrap(),
+        Step::Index(index) => value.get_mut(*index).unwrap(),
+    })
+}
+
+fn mapping_at<'a>(tree: &'a mut Value, path: &[Step]) -> &'a mut Mapping {
+    at(tree, path).as_mapping_mut().unwrap()
+}
+
+fn text(key: &Value) -> String {
+    key.as_str().unwrap().to_owned()
+}
+
+/// Every file as a tree; the storage table as one tree per row, which is the same for the rules and much faster.
+fn trees() -> Vec<(String, Value)> {
+    let mut trees = Vec::new();
+    for (name, text) in files().into_iter().filter(|(name, _)| name.ends_with(".yaml")) {
+        let tree: Value = serde_yaml::from_str(&text).unwrap();
+        match tree.get("resources").and_then(Value::as_sequence) {
+            Some(rows) => trees.extend(rows.iter().map(|row| (name.clone(), table_of(row)))),
+            None => trees.push((name, tree)),
+        }
+    }
+    trees
+}
+
+fn table_of(row: &Value) -> Value {
+    Value::Mapping(Mapping::from_iter([("resources".into(), Value::Sequence(vec![row.clone()]))]))
+}
+
+thread_local! {
+    /// The committed files around the one that is broken, with a storage table of one row.
+    static FILES: Files = {
+        let mut files = files();
+        let is_events = |tree: &Value| tree["resources"][0]["resource"]["plural"] == "events";
+        let (name, table) = trees().into_iter().find(|(name, tree)| name.contains('/') && is_events(tree)).unwrap();
+        files.insert(name, serde_yaml::to_string(&table).unwrap());
+        files
+    };
+}
+
+/// The committed files, read without the code under test.
+fn files() -> Files {
+    let mut names = vec!["components.yaml".to_owned(), "profiles.yaml".into(), "resources/1.36.yaml".into()];
+    names.extend(["amd64", "arm64", "loong64", "ppc64le", "riscv64"].map(|name| format!("{name}.yaml")));
+    for set in ["etcd", "kubernetes"] {
+        names.extend(["go.mod", "go.sum", "tools.go"].map(|name| format!("components/{set}/{name}")));
+    }
+    names.into_iter().map(|name| (name.clone(), fs::read_to_string(folder().join(name)).unwrap())).collect()
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets").canonicalize().unwrap()
+}
+
+fn squeezed(text: &str) -> Vec<Vec<&str>> {
+    text.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect()
+}
