@@ -42,6 +42,11 @@ pub fn clock() -> String {
     jiff::Zoned::now().strftime("%H:%M:%S").to_string()
 }
 
+/// UTC, `YYYY-MM-DDTHH:MM:SS.mmmZ`: the form of every time in a run's files.
+pub fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
 /// "0.4 s", "12 s", "3 m 05 s".
 pub fn elapsed(time: Duration) -> String {
     let seconds = time.as_secs();

@@ -1,1 +1,26 @@
-//! TODO
+//! The conformance suite: clients that record, checks that ask, judges that decide.
+//!
+//! Recorders make no judgement, judges do no I/O. The suite knows a cluster only through [`model::Cluster`]; how it was
+//! booted and how its outcome is reported is decided elsewhere.
+
+pub mod api;
+pub mod check;
+mod checks;
+mod ctx;
+pub mod decode;
+mod engine;
+pub mod history_files;
+pub mod judge;
+pub mod object;
+pub mod record;
+mod selection;
+pub mod store;
+mod traffic;
+mod wait;
+pub mod watch;
+
+pub use check::{Check, Need, Run};
+pub use checks::{all, find};
+pub use ctx::Ctx;
+pub use engine::{Options, Plan, Sink, run};
+pub use selection::{Case, Selection, Unknown};

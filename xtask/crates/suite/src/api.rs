@@ -1,0 +1,277 @@
+//! Raw HTTP to an apiserver through kube's client: no retry, no typed object in between, one transport by choice.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use bytes::Bytes;
+use http::{HeaderMap, Method, header};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::rt::TokioExecutor;
+use kube::client::Body;
+use model::ProfileInfo;
+use serde_json::Value;
+
+use crate::object::Object;
+
+pub const JSON: &str = "application/json";
+pub const JSON_PATCH: &str = "application/json-patch+json";
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+pub const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The HTTP version on the wire; the TLS handshake offers nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Http1,
+    Http2,
+}
+
+/// A client of one apiserver with connections of its own.
+#[derive(Clone)]
+pub struct Api {
+    client: kube::Client,
+    base: String,
+    transport: Transport,
+    limit: Duration,
+}
+
+/// A request; `path` and `query` as they go on the wire.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: Method,
+    pub path: String,
+    pub query: String,
+    pub accept: &'static str,
+    pub content_type: &'static str,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+}
+
+/// A complete answer.
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// An answer whose body is still coming.
+pub struct Streaming {
+    pub status: u16,
+    pub version: http::Version,
+    pub headers: HeaderMap,
+    pub body: Body,
+}
+
+impl Api {
+    /// Does not connect yet; `limit` is for a whole answer.
+    pub fn new(profile: &ProfileInfo, transport: Transport, limit: Duration) -> anyhow::Result<Api> {
+        let tls = tls::client(&profile.tls, tls::Alpn::Unset)?;
+        let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+        let mut hyper = HyperClient::builder(TokioExecutor::new());
+        let connector = match transport {
+            Transport::Http1 => builder.enable_http1().build(),
+            Transport::Http2 => {
+                hyper.http2_only(true);
+                builder.enable_http2().build()
+            }
+        };
+        let service = hyper.build::<_, Body>(connector);
+        Ok(Api { client: kube::Client::new(service, "default"), base: profile.apiserver.clone(), transport, limit })
+    }
+
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
+        let whole = async {
+            let streaming = self.open(request).await?;
+            let body = streaming.body.collect().await.map_err(|e| anyhow!("{}", chain(&e)))?.to_bytes();
+            Ok(Response { status: streaming.status, headers: streaming.headers, body })
+        };
+        match tokio::time::timeout(self.limit, whole).await {
+            Ok(result) => result,
+            Err(_) => Err(anyhow!("{request} was not answered within {:.0} s", self.limit.as_secs_f64())),
+        }
+    }
+
+    /// Sends a request and returns as soon as the answer's head is here.
+    pub async fn open(&self, request: &Request) -> anyhow::Result<Streaming> {
+        let answer = self.client.send(self.build(request)?).await;
+        let answer = answer.map_err(|error| anyhow!("{request} failed: {}", chain(&error)))?;
+        let (head, body) = answer.into_parts();
+        Ok(Streaming { status: head.status.as_u16(), version: head.version, headers: head.headers, body })
+    }
+
+    fn build(&self, request: &Request) -> anyhow::Result<http::Request<Body>> {
+        let question = if request.query.is_empty() { "" } else { "?" };
+        let uri = format!("{}{}{question}{}", self.base, request.path, request.query);
+        let mut builder = http::Request::builder()
+            .method(request.method.clone())
+            .uri(&uri)
+            .header(header::ACCEPT, request.accept)
+            .header(header::USER_AGENT, "archproof");
+        if !request.body.is_empty() {
+            builder = builder.header(header::CONTENT_TYPE, request.content_type);
+        }
+        for (name, value) in &request.headers {
+            builder = builder.header(*name, value);
+        }
+        builder.body(Body::from(request.body.clone())).with_context(|| format!("`{uri}` is no valid request"))
+    }
+}
+
+impl Request {
+    pub fn new(method: Method, path: impl Into<String>) -> Request {
+        Request {
+            method,
+            path: path.into(),
+            query: String::new(),
+            accept: JSON,
+            content_type: JSON,
+            headers: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    pub fn get(path: impl Into<String>) -> Request {
+        Request::new(Method::GET, path)
+    }
+
+    pub fn query(mut self, query: impl Into<String>) -> Request {
+        self.query = query.into();
+        self
+    }
+
+    pub fn accept(mut self, media_type: &'static str) -> Request {
+        self.accept = media_type;
+        self
+    }
+
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Request {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub fn body(mut self, content_type: &'static str, body: impl Into<Vec<u8>>) -> Request {
+        self.content_type = content_type;
+        self.body = body.into();
+        self
+    }
+
+    pub fn json(self, value: &Value) -> Request {
+        self.body(JSON, value.to_string())
+    }
+}
+
+impl std::fmt::Display for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let question = if self.query.is_empty() { "" } else { "?" };
+        write!(f, "{} {}{question}{}", self.method, self.path, self.query)
+    }
+}
+
+impl Response {
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The body as JSON; `Null` when it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// The body as an object; an error that shows it when the request was refused.
+    pub fn object(&self) -> anyhow::Result<Object> {
+        anyhow::ensure!(self.is_success(), "refused: {self}");
+        let value = serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {self}"))?;
+        Ok(Object(value))
+    }
+
+    /// `reason` of a Status; empty if there is none.
+    pub fn reason(&self) -> String {
+        self.json()["reason"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// `message` of a Status; empty if there is none.
+    pub fn message(&self) -> String {
+        self.json()["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub fn is(&self, status: u16, reason: &str) -> bool {
+        self.status == status && self.reason() == reason
+    }
+
+    /// A response header as text; empty if it is absent.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Display for Response {
+    /// Status and the first part of the body: enough to see what the server meant.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 400;
+        let text = String::from_utf8_lossy(&self.body);
+        let short: String = text.chars().take(SHOWN).collect();
+        let dots = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
+        write!(f, "{} {}{dots}", self.status, short.trim())
+    }
+}
+
+impl Transport {
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Http1 => "http/1.1",
+            Transport::Http2 => "http/2",
+        }
+    }
+}
+
+/// A query string from pairs; values are percent-encoded.
+pub fn query(pairs: &[(&str, &str)]) -> String {
+    let encoded = pairs.iter().map(|(name, value)| format!("{name}={}", percent_encode(value)));
+    encoded.collect::<Vec<String>>().join("&")
+}
+
+fn percent_encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+/// An error with all its causes: kube and hyper put the interesting part at the end.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let next = source.to_string();
+        if !text.ends_with(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = source.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_values_are_encoded() {
+        assert_eq!(
+            query(&[("labelSelector", "a in (b,c)"), ("limit", "2")]),
+            "labelSelector=a%20in%20%28b%2Cc%29&limit=2"
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! What a check is: a row of a table and one function. `list`, `explain`, selection and reports read the same rows.
+
+use futures::future::BoxFuture;
+use model::history::History;
+use model::{Level, Outcome};
+
+use crate::ctx::Ctx;
+use crate::judge::Judgement;
+
+/// One requirement and the function that looks whether it holds.
+pub struct Check {
+    /// `<suite>.<name>`, stable for ever: it is the name in every report.
+    pub id: &'static str,
+    pub level: Level,
+    /// One sentence, true of a conforming server.
+    pub requirement: &'static str,
+    /// Where the requirement comes from: file of a repository, KEP, documentation page.
+    pub source: &'static str,
+    /// How the check observes it.
+    pub observed: &'static str,
+    /// How to see it by hand with kubectl and etcdctl.
+    pub by_hand: &'static str,
+    /// The profiles it runs on, one case each.
+    pub profiles: &'static [&'static str],
+    pub needs: &'static [Need],
+    pub run: Run,
+}
+
+/// What a check needs beyond an apiserver and its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Power over the processes.
+    Control,
+    /// The profile for itself while it runs: it restarts or compacts what others use.
+    Exclusive,
+}
+
+/// How a verdict is reached.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// Talks to the servers and looks at the answers.
+    Scenario(for<'a> fn(&'a Ctx) -> BoxFuture<'a, Verdict>),
+    /// Looks at everything that was recorded on the profile, after all scenarios have ended. Pure.
+    Judge(fn(&History) -> Judgement),
+}
+
+/// `Ok` is a pass.
+pub type Verdict = Result<(), Stop>;
+
+/// Why a check ended without a pass.
+#[derive(Debug)]
+pub enum Stop {
+    Failed {
+        message: String,
+        evidence: Vec<String>,
+    },
+    Skipped {
+        need: String,
+    },
+    TimedOut {
+        what: String,
+    },
+    /// The environment broke, or what the requirement speaks of did not happen.
+    Errored(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Stop {
+    fn from(error: anyhow::Error) -> Stop {
+        Stop::Errored(error)
+    }
+}
+
+impl Stop {
+    pub fn failed(message: impl Into<String>) -> Stop {
+        Stop::Failed { message: message.into(), evidence: Vec::new() }
+    }
+
+    pub fn into_outcome(self) -> Outcome {
+        match self {
+            Stop::Failed { message, evidence } => Outcome::Failed { message, evidence },
+            Stop::Skipped { need } => Outcome::Skipped { need },
+            Stop::TimedOut { what } => Outcome::TimedOut { what },
+            Stop::Errored(error) => Outcome::errored("suite", format!("{error:#}")),
+        }
+    }
+}
+
+impl Check {
+    /// `storage`, `rv`, `list`, `watch`, `cc`.
+    pub fn suite(&self) -> &'static str {
+        self.id.split('.').next().unwrap_or(self.id)
+    }
+
+    /// The case's name on `profile`: the id alone on the check's first profile.
+    pub fn case(&self, profile: &str) -> String {
+        if self.profiles.first() == Some(&profile) { self.id.to_owned() } else { format!("{}[{profile}]", self.id) }
+    }
+}
+
+/// Fails the check unless the condition holds; the rest is a format string that says what was seen instead.
+#[macro_export]
+macro_rules! expect {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err($crate::check::Stop::failed(format!($($text)+)));
+        }
+    };
+}
+
+/// Fails the check unless both are equal; the text says what they are.
+#[macro_export]
+macro_rules! expect_eq {
+    ($seen:expr, $expected:expr, $($text:tt)+) => {{
+        let (seen, expected) = (&$seen, &$expected);
+        if seen != expected {
+            return Err($crate::check::Stop::failed(format!(
+                "{}: expected {expected:?}, seen {seen:?}", format!($($text)+)
+            )));
+        }
+    }};
+}
+
+/// A scenario function as a table entry.
+#[macro_export]
+macro_rules! scenario {
+    ($function:expr) => {
+        $crate::check::Run::Scenario(|ctx| Box::pin($function(ctx)))
+    };
+}

@@ -1,0 +1,42 @@
+//! The table of all checks, in the order of the reports. Each file holds the rows of one topic and their functions.
+
+mod cc;
+mod history;
+
+use crate::check::Check;
+
+/// Every check there is.
+pub fn all() -> impl Iterator<Item = &'static Check> {
+    TABLES.iter().flat_map(|table| table.iter())
+}
+
+pub fn find(id: &str) -> Option<&'static Check> {
+    all().find(|check| check.id == id)
+}
+
+static TABLES: &[&[Check]] = &[cc::CHECKS, history::CHECKS];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_are_unique_and_every_row_is_complete() {
+        let mut seen = BTreeSet::new();
+        for check in all() {
+            assert!(seen.insert(check.id), "{} stands twice in the table", check.id);
+            assert!(check.id.contains('.'), "{} has no suite", check.id);
+            for (what, text) in [
+                ("requirement", check.requirement),
+                ("source", check.source),
+                ("observed", check.observed),
+                ("by_hand", check.by_hand),
+            ] {
+                assert!(text.len() > 10, "{}: {what} says nothing", check.id);
+            }
+            assert!(check.requirement.ends_with('.'), "{}: the requirement is no sentence", check.id);
+            assert!(!check.profiles.is_empty(), "{} runs nowhere", check.id);
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! What a check works with: recorded requests, a namespace of its own, the raw store, random choices, deadlines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use http::Method;
+use model::history::{Answer, Key, Operation, Verb};
+use model::{Action, Cluster, ProfileInfo, Resource, StoredResource};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::api::{self, Api, Request, Response, Transport};
+use crate::check::Stop;
+use crate::object::{DEFINITIONS, NAMESPACES, Object};
+use crate::record::{Recorder, key};
+use crate::store::{KeyValue, Store};
+use crate::watch::{self, Watch, WatchOptions};
+
+/// One control plane under test with everything that records it; shared by all checks on the profile.
+pub struct Ground {
+    pub cluster: Cluster,
+    pub profile: ProfileInfo,
+    /// By store name.
+    pub stores: BTreeMap<String, (Store, Recorder)>,
+    /// The table of stored resources for the server's minor version.
+    pub resources: Arc<Vec<StoredResource>>,
+}
+
+/// The context of one case.
+pub struct Ctx {
+    pub ground: Arc<Ground>,
+    /// The check's id; operations and streams are recorded under it.
+    pub client: Arc<str>,
+    http1: OnceLock<Api>,
+    http2: OnceLock<Api>,
+    namespace: OnceCell<String>,
+    /// Unique in the run and stable for a seed: part of the name of everything that this case creates.
+    slug: String,
+    random: Mutex<fastrand::Rng>,
+    counters: Mutex<BTreeMap<String, u64>>,
+    made: Mutex<BTreeSet<Made>>,
+}
+
+/// A collection in which the case created something.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Made {
+    resource: Resource,
+    namespace: String,
+    /// For cluster-scoped objects, where the whole collection is not ours.
+    name: String,
+}
+
+/// What a write or read gives back, and how it was asked for.
+struct Question<'a> {
+    verb: Verb,
+    resource: &'a Resource,
+    namespace: &'a str,
+    name: &'a str,
+    request: Request,
+}
+
+impl Ctx {
+    /// `seed` is the run's; the case's own choices follow from it and its name.
+    pub fn new(ground: Arc<Ground>, client: &str, seed: u64) -> Ctx {
+        let mut hash = seed ^ 0x9e37_79b9_7f4a_7c15;
+        for byte in client.bytes().chain(ground.profile.name.bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        let mut random = fastrand::Rng::with_seed(hash);
+        let nonce: String = std::iter::repeat_with(|| random.char('a'..='z')).take(5).collect();
+        let short: String = client.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        Ctx {
+            ground,
+            client: client.into(),
+            http1: OnceLock::new(),
+            http2: OnceLock::new(),
+            namespace: OnceCell::new(),
+            slug: format!("ap-{short}-{nonce}"),
+            random: Mutex::new(random),
+            counters: Mutex::new(BTreeMap::new()),
+            made: Mutex::new(BTreeSet::new()),
+        }
+    }
+
+    pub fn profile(&self) -> &ProfileInfo {
+        &self.ground.profile
+    }
+
+    /// `ap-<check>-<nonce>`: a prefix for names outside the case's namespace.
+    pub fn slug(&self) -> &str {
+        &self.slug
+    }
+
+    /// A deadline for this machine.
+    pub fn limit(&self, seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds * self.ground.cluster.info.factor)
+    }
+
+    /// Adds to a counter that the report shows: what was exercised.
+    pub fn count(&self, what: &str, n: u64) {
+        *lock(&self.counters).entry(what.to_owned()).or_default() += n;
+    }
+
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        lock(&self.counters).clone()
+    }
+
+    /// The case's seeded random source.
+    pub fn random(&self) -> MutexGuard<'_, fastrand::Rng> {
+        lock(&self.random)
+    }
+
+    /// The client over HTTP/2, which most checks use.
+    pub fn api(&self) -> anyhow::Result<&Api> {
+        self.over(Transport::Http2)
+    }
+
+    pub fn over(&self, transport: Transport) -> anyhow::Result<&Api> {
+        let cell = match transport {
+            Transport::Http1 => &self.http1,
+            Transport::Http2 => &self.http2,
+        };
+        if cell.get().is_none() {
+            // A second thread may have been faster; then this one is dropped.
+            let _ = cell.set(Api::new(self.profile(), transport, self.limit(30.0))?);
+        }
+        cell.get().context("the client was just made")
+    }
+
+    /// The case's namespace, made at the first call.
+    pub async fn namespace(&self) -> anyhow::Result<&str> {
+        let name = self
+            .namespace
+            .get_or_try_init(|| async {
+                let body = Object::new(&NAMESPACES, &self.slug);
+                let answer = self.post(&NAMESPACES, "", &body).await?;
+                answer.object().context("the case's namespace was not created")?;
+                anyhow::Ok(self.slug.clone())
+            })
+            .await?;
+        Ok(name)
+    }
+
+    async fn namespace_of(&self, resource: &Resource) -> anyhow::Result<String> {
+        Ok(if resource.namespaced { self.namespace().await?.to_owned() } else { String::new() })
+    }
+
+    // Requests in the case's namespace. `try_` variants give the answer as it is; the others fail unless it is a success.
+
+    pub async fn create(&self, resource: &Resource, object: &Object) -> anyhow::Result<Object> {
+        self.try_create(resource, object).await?.object().with_context(|| format!("create of {}", object.name()))
+    }
+
+    pub async fn try_create(&self, resource: &Resource, object: &Object) -> anyhow::Result<Response> {
+        let namespace = self.namespace_of(resource).await?;
+        self.post(resource, &namespace, object).await
+    }
+
+    pub async fn get(&self, resource: &Resource, name: &str) -> anyhow::Result<Object> {
+        self.try_get(resource, name, "").await?.object().with_context(|| format!("get of {name}"))
+    }
+
+    pub async fn try_get(&self, resource: &Resource, name: &str, query: &str) -> anyhow::Result<Response> {
+        let namespace = self.namespace_of(resource).await?;
+        let request = Request::get(object_path(resource, &namespace, name)).query(query);
+        self.ask(Question { verb: Verb::Get, resource, namespace: &namespace, name, request }).await
+    }
+
+    /// PUT of the object as it is, with whatever resource version it carries.
+    pub async fn update(&self, resource: &Resource, object: &Object) -> anyhow::Result<Object> {
+        self.try_update(resource, object).await?.object().with_context(|| format!("update of {}", object.name()))
+    }
+
+    pub async fn try_update(&self, resource: &Resource, object: &Object) -> anyhow::Result<Response> {
+        self.try_update_with(resource, object, "").await
+    }
+
+    pub async fn try_update_with(&self, resource: &Resource, object: &Object, query: &str) -> anyhow::Result<Response> {
+        let namespace = self.namespace_of(resource).await?;
+        let name = object.name();
+        let path = object_path(resource, &namespace, name);
+        let request = Request::new(Method::PUT, path).query(query).json(&object.0);
+        self.ask(Question { verb: Verb::Update, resource, namespace: &namespace, name, request }).await
+    }
+
+    /// PATCH with a body of the given patch type; see the constants in `api`.
+    pub async fn try_patch(
+        &self,
+        resource: &Resource,
+        name: &str,
+        media_type: &'static str,
+        patch: &Value,
+        query: &str,
+    ) -> anyhow::Result<Response> {
+        let namespace = self.namespace_of(resource).await?;
+        let path = object_path(resource, &namespace, name);
+        let request = Request::new(Method::PATCH, path).query(query).body(media_type, patch.to_string());
+        self.note_made(resource, &namespace, name);
+        self.ask(Question { verb: Verb::Patch, resource, namespace: &namespace, name, request }).await
+    }
+
+    pub async fn delete(&self, resource: &Resource, name: &str) -> anyhow::Result<Object> {
+        self.try_delete(resource, name, &Value::Null).await?.object().with_context(|| format!("delete of {name}"))
+    }
+
+    /// `options` is a DeleteOptions without its type; Null sends none.
+    pub async fn try_delete(&self, resource: &Resource, name: &str, options: &Value) -> anyhow::Result<Response> {
+        let namespace = self.namespace_of(resource).await?;
+        let mut request = Request::new(Method::DELETE, object_path(resource, &namespace, name));
+        if let Value::Object(fields) = options {
+            let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+            for (field, value) in fields {
+                body[field] = value.clone();
+            }
+            request = request.json(&body);
+        }
+        self.ask(Question { verb: Verb::Delete, resource, namespace: &namespace, name, request }).await
+    }
+
+    pub async fn list(&self, resource: &Resource, query: &str) -> anyhow::Result<Object> {
+        self.try_list(resource, query).await?.object().with_context(|| format!("list with `{query}`"))
+    }
+
+    pub async fn try_list(&self, resource: &Resource, query: &str) -> anyhow::Result<Response> {
+        let namespace = self.namespace_of(resource).await?;
+        let request = Request::get(resource.path(Some(&namespace))).query(query);
+        self.ask(Question { verb: Verb::List, resource, namespace: &namespace, name: "", request }).await
+    }
+
+    /// A watch of the resource in the case's namespace over HTTP/2; a refusal fails the check.
+    pub async fn watch(&self, resource: &Resource, options: &WatchOptions) -> Result<Watch, Stop> {
+        match self.try_watch(Transport::Http2, resource, options).await? {
+            Ok(watch) => Ok(watch),
+            Err(refusal) => Err(Stop::failed(format!("watch with `{}` was refused: {refusal}", options.query()))),
+        }
+    }
+
+    pub async fn try_watch(
+        &self,
+        transport: Transport,
+        resource: &Resource,
+        options: &WatchOptions,
+    ) -> Result<Result<Watch, Response>, Stop> {
+        let namespace = self.namespace_of(resource).await?;
+        let prefix = resource.key_prefix(&self.profile().prefix, Some(&namespace));
+        let path = resource.path(Some(&namespace));
+        let etcd_prefix = self.profile().prefix.clone();
+        let target = watch::Target { resource: resource.clone(), etcd_prefix };
+        let recorder = self.recorder(resource);
+        let open = watch::open(self.over(transport)?, recorder, &self.client, &path, &prefix, target, options);
+        match tokio::time::timeout(self.limit(30.0), open).await {
+            Ok(result) => Ok(result?),
+            Err(_) => {
+                Err(Stop::TimedOut { what: format!("the head of the answer to a watch with `{}`", options.query()) })
+            }
+        }
+    }
+
+    /// A raw request that is not recorded, for what has no place in a history.
+    pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
+        self.api()?.send(request).await
+    }
+
+    // The raw store.
+
+    pub fn store(&self, resource: &Resource) -> &Store {
+        &self.store_and_recorder(resource).0
+    }
+
+    pub fn recorder(&self, resource: &Resource) -> &Recorder {
+        &self.store_and_recorder(resource).1
+    }
+
+    fn store_and_recorder(&self, resource: &Resource) -> &(Store, Recorder) {
+        let name = &self.profile().store_for(&resource.group, &resource.plural).name;
+        self.ground.stores.get(name).expect("every store of the profile is connected before the suite begins")
+    }
+
+    /// The key at which an object of the case's namespace must lie.
+    pub async fn key(&self, resource: &Resource, name: &str) -> anyhow::Result<String> {
+        let namespace = self.namespace_of(resource).await?;
+        Ok(resource.key(&self.profile().prefix, &namespace, name))
+    }
+
+    /// What the store holds for an object of the case's namespace.
+    pub async fn stored(&self, resource: &Resource, name: &str) -> anyhow::Result<Option<KeyValue>> {
+        let key = self.key(resource, name).await?;
+        Ok(self.store(resource).get(&key, 0).await?)
+    }
+
+    /// Like [`Ctx::stored`]; nothing there fails the check.
+    pub async fn must_be_stored(&self, resource: &Resource, name: &str) -> Result<KeyValue, Stop> {
+        let key = self.key(resource, name).await?;
+        let found = self.store(resource).get(&key, 0).await?;
+        found.ok_or_else(|| Stop::failed(format!("the store has no key {key}")))
+    }
+
+    /// All keys with their values below the resource's part of the case's namespace, at `revision` (0: now).
+    pub async fn stored_all(&self, resource: &Resource, revision: i64) -> anyhow::Result<Vec<KeyValue>> {
+        let namespace = self.namespace_of(resource).await?;
+        let prefix = resource.key_prefix(&self.profile().prefix, Some(&namespace));
+        Ok(self.store(resource).list(&prefix, revision).await?.0)
+    }
+
+    /// Compacts the store of `resource` at `revision`; only for checks with the need `Exclusive`.
+    pub async fn compact(&self, resource: &Resource, revision: i64) -> anyhow::Result<()> {
+        self.store(resource).compact(revision).await?;
+        self.recorder(resource).compaction(revision);
+        Ok(())
+    }
+
+    // Components and other objects.
+
+    /// Acts on a component of this profile: `kube-apiserver`, `etcd-main`.
+    pub async fn control(&self, component: &str, action: Action) -> Result<(), Stop> {
+        let Some(control) = self.ground.cluster.control.clone() else {
+            return Err(Stop::Skipped { need: "control over the components".into() });
+        };
+        let name = format!("{}/{component}", self.profile().name);
+        let is_apiserver = component == "kube-apiserver";
+        let task = tokio::task::spawn_blocking(move || control.apply(&name, &action));
+        let result = task.await.map_err(|error| anyhow!("the control thread failed: {error}"))?;
+        result.map_err(|error| anyhow!(error))?;
+        if is_apiserver {
+            self.ground.stores.values().for_each(|(_, recorder)| recorder.restart());
+        }
+        Ok(())
+    }
+
+    /// Makes a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until it is served.
+    pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
+        let name = format!("{plural}.{group}");
+        let definition = Object::new(&DEFINITIONS, &name).with(
+            "spec",
+            json!({
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }}}],
+            }),
+        );
+        self.create(&DEFINITIONS, &definition).await?;
+        let resource = Resource {
+            group: group.into(),
+            version: "v1".into(),
+            plural: plural.into(),
+            kind: kind.into(),
+            namespaced: true,
+            stored_at: format!("{group}/{plural}"),
+        };
+        self.wait_until_served(&resource).await?;
+        Ok(resource)
+    }
+
+    /// Waits until a list of the resource is answered 200.
+    pub async fn wait_until_served(&self, resource: &Resource) -> Result<(), Stop> {
+        let path = resource.path(Some(self.namespace().await?));
+        let what = format!("{path} to be served");
+        crate::wait::until(&what, self.limit(30.0), Duration::from_millis(50), || async {
+            let answer = self.send(&Request::get(path.clone())).await?;
+            Ok(if answer.is_success() { Ok(()) } else { Err(answer.to_string()) })
+        })
+        .await
+    }
+
+    /// Removes everything that the case created. Objects with finalizers are freed of them.
+    pub async fn clean_up(&self) -> anyhow::Result<()> {
+        let made = std::mem::take(&mut *lock(&self.made));
+        let (of_namespace, others): (Vec<Made>, Vec<Made>) =
+            made.into_iter().partition(|made| !made.namespace.is_empty());
+        let collections: BTreeSet<(Resource, String)> =
+            of_namespace.into_iter().map(|made| (made.resource, made.namespace)).collect();
+        for (resource, namespace) in collections {
+            self.clear(&resource, &namespace).await?;
+        }
+        for made in others.iter().filter(|made| made.resource != *NAMESPACES) {
+            self.remove(&made.resource, "", &made.name).await?;
+        }
+        for made in others.iter().filter(|made| made.resource == *NAMESPACES) {
+            self.remove_namespace(&made.name).await?;
+        }
+        Ok(())
+    }
+
+    async fn clear(&self, resource: &Resource, namespace: &str) -> anyhow::Result<()> {
+        let path = resource.path(Some(namespace));
+        let request = Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0");
+        let question = Question { verb: Verb::DeleteCollection, resource, namespace, name: "", request };
+        self.ask(question).await?;
+        let left = self.send(&Request::get(path)).await?;
+        if left.status == 404 {
+            // The custom resource's definition is gone already, and its objects with it.
+            return Ok(());
+        }
+        for object in left.object()?.items() {
+            self.remove(resource, namespace, object.name()).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, resource: &Resource, namespace: &str, name: &str) -> anyhow::Result<()> {
+        let path = object_path(resource, namespace, name);
+        let request = Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0");
+        self.ask(Question { verb: Verb::Delete, resource, namespace, name, request }).await?;
+        // CustomResourceDefinitions have a finalizer that the server itself handles.
+        if resource == &*DEFINITIONS {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"finalizers": null}}).to_string();
+        let request = Request::new(Method::PATCH, path).body(api::MERGE_PATCH, patch);
+        self.ask(Question { verb: Verb::Patch, resource, namespace, name, request }).await?;
+        Ok(())
+    }
+
+    /// No namespace controller runs: the finalizer is taken off by hand.
+    async fn remove_namespace(&self, name: &str) -> anyhow::Result<()> {
+        let path = object_path(&NAMESPACES, "", name);
+        let request = Request::new(Method::DELETE, path.clone());
+        let resource: &Resource = &NAMESPACES;
+        self.ask(Question { verb: Verb::Delete, resource, namespace: "", name, request }).await?;
+        let body = Object::new(resource, name).with("spec.finalizers", json!([]));
+        let request = Request::new(Method::PUT, format!("{path}/finalize")).json(&body.0);
+        self.ask(Question { verb: Verb::Update, resource, namespace: "", name, request }).await?;
+        Ok(())
+    }
+
+    async fn post(&self, resource: &Resource, namespace: &str, object: &Object) -> anyhow::Result<Response> {
+        let request = Request::new(Method::POST, resource.path(Some(namespace))).json(&object.0);
+        self.note_made(resource, namespace, object.name());
+        self.ask(Question { verb: Verb::Create, resource, namespace, name: object.name(), request }).await
+    }
+
+    fn note_made(&self, resource: &Resource, namespace: &str, name: &str) {
+        let (namespace, name) = if resource.namespaced { (namespace, "") } else { ("", name) };
+        let made = Made { resource: resource.clone(), namespace: namespace.into(), name: name.into() };
+        lock(&self.made).insert(made);
+    }
+
+    /// Sends a request and records it with its answer.
+    async fn ask(&self, question: Question<'_>) -> anyhow::Result<Response> {
+        self.ask_over(self.api()?, question).await
+    }
+
+    async fn ask_over(&self, api: &Api, question: Question<'_>) -> anyhow::Result<Response> {
+        let Question { verb, resource, namespace, name, request } = question;
+        let etcd_prefix = &self.profile().prefix;
+        let recorder = self.recorder(resource);
+        let called = recorder.now();
+        let result = api.send(&request).await;
+        let returned = recorder.now();
+        let answer = match &result {
+            Ok(response) => answer(response, verb, resource, etcd_prefix),
+            Err(error) => Answer::Lost { error: format!("{error:#}") },
+        };
+        recorder.operation(Operation {
+            client: Arc::clone(&self.client),
+            verb,
+            prefix: key(&resource.key_prefix(etcd_prefix, Some(namespace))),
+            key: (!name.is_empty()).then(|| key(&resource.key(etcd_prefix, namespace, name))),
+            query: request.query.clone(),
+            called,
+            returned,
+            answer,
+        });
+        self.count("operations", 1);
+        result
+    }
+}
+
+/// The path of one object.
+pub(crate) fn object_path(resource: &Resource, namespace: &str, name: &str) -> String {
+    format!("{}/{name}", resource.path(Some(namespace)))
+}
+
+fn answer(response: &Response, verb: Verb, resource: &Resource, etcd_prefix: &str) -> Answer {
+    let status = response.status;
+    let body = Object(response.json());
+    if !response.is_success() {
+        return Answer::Refused { status, reason: response.reason() };
+    }
+    if verb != Verb::List {
+        return Answer::Object { status, rv: body.rv() };
+    }
+    let items = body.0["items"].as_array().into_iter().flatten().map(|item| {
+        let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default();
+        let at: Key = key(&resource.key(etcd_prefix, text("namespace"), text("name")));
+        (at, text("resourceVersion").parse().unwrap_or(0))
+    });
+    Answer::List { status, rv: body.rv(), items: items.collect(), more: !body.meta("continue").is_empty() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}

@@ -1,0 +1,318 @@
+//! Runs the selected cases: connects, records, schedules, cleans up, lets the judges decide, and tells what happens.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use model::history::History;
+use model::{Cluster, Event, Outcome, StoredResource};
+use proc::interrupt::{self, Interrupted};
+use tokio::sync::{RwLock, Semaphore};
+use tokio::task::JoinSet;
+
+use crate::check::{Check, Need, Run, Stop};
+use crate::ctx::{Ctx, Ground};
+use crate::judge::Judgement;
+use crate::record::{Clock, Recorder};
+use crate::selection::Case;
+use crate::store::{Collector, Store};
+use crate::{history_files, traffic};
+
+/// Takes the events of the run, from any thread.
+pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// What to run.
+pub struct Plan {
+    pub cases: Vec<Case>,
+    /// The table of stored resources for the server's minor version.
+    pub resources: Vec<StoredResource>,
+}
+
+#[derive(Clone)]
+pub struct Options {
+    pub seed: u64,
+    /// Cases at the same time.
+    pub jobs: usize,
+    /// Folder of a store's history, by profile and store name.
+    pub history: Arc<dyn Fn(&str, &str) -> PathBuf + Send + Sync>,
+    /// The command that repeats the run; ` --check ID` is added for a case.
+    pub repeat: String,
+}
+
+/// The longest a single case may take on the reference machine.
+const CASE_LIMIT: Duration = Duration::from_secs(120);
+const CLEAN_UP_LIMIT: Duration = Duration::from_secs(60);
+/// How often the components' health and Ctrl-C are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The name under which the workload for the judges and its objects are recorded.
+const TRAFFIC: &str = "suite.traffic";
+
+/// Runs the plan on the cluster. Each case's end is an event; the error is for what concerns the run as a whole.
+pub fn run(cluster: &Cluster, plan: Plan, options: &Options, sink: Sink) -> anyhow::Result<()> {
+    tls::install();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime of the suite")?;
+    // Dropping the runtime waits for a control action that is under way, so that teardown finds every component.
+    runtime.block_on(Engine { cluster, options, sink }.run(plan))
+}
+
+struct Engine<'a> {
+    cluster: &'a Cluster,
+    options: &'a Options,
+    sink: Sink,
+}
+
+/// A profile under test while the suite runs.
+struct Field {
+    ground: Arc<Ground>,
+    collectors: Vec<(String, Collector, Recorder)>,
+    /// Held shared by ordinary cases and alone by those that need the profile for themselves.
+    gate: Arc<RwLock<()>>,
+}
+
+/// What the tasks of the suite are.
+enum Done {
+    Case,
+    Traffic(String, Result<BTreeMap<String, u64>, Stop>),
+}
+
+impl Engine<'_> {
+    async fn run(&self, plan: Plan) -> anyhow::Result<()> {
+        let cases = plan.cases.len();
+        self.tell(Event::SuitePlanned { at: now(), cases, seed: self.options.seed });
+        let fields = self.connect(&plan).await?;
+        let ended = self.scenarios(&plan, &fields).await;
+        let histories = self.histories(fields, ended.is_ok()).await?;
+        let trouble = ended?;
+        self.judge(&plan, &histories, &trouble);
+        Ok(())
+    }
+
+    async fn connect(&self, plan: &Plan) -> anyhow::Result<BTreeMap<String, Field>> {
+        let clock = Clock::start();
+        let resources = Arc::new(plan.resources.clone());
+        let limit = Duration::from_secs(30).mul_f64(self.cluster.info.factor);
+        let mut fields = BTreeMap::new();
+        for (name, profile) in &self.cluster.info.profiles {
+            let mut stores = BTreeMap::new();
+            let mut collectors = Vec::new();
+            for info in &profile.stores {
+                let store = Store::connect(info, limit).await?;
+                let recorder = Recorder::new(clock, name, &info.name);
+                let collector = Collector::start(store.clone(), recorder.clone()).await?;
+                collectors.push((info.name.clone(), collector, recorder.clone()));
+                stores.insert(info.name.clone(), (store, recorder));
+            }
+            let ground = Arc::new(Ground {
+                cluster: self.cluster.clone(),
+                profile: profile.clone(),
+                stores,
+                resources: Arc::clone(&resources),
+            });
+            fields.insert(name.clone(), Field { ground, collectors, gate: Arc::default() });
+        }
+        Ok(fields)
+    }
+
+    /// Runs all scenarios and the traffic for the judges. Returns why a profile's traffic failed, by profile.
+    async fn scenarios(
+        &self,
+        plan: &Plan,
+        fields: &BTreeMap<String, Field>,
+    ) -> anyhow::Result<BTreeMap<String, String>> {
+        let slots = Arc::new(Semaphore::new(self.options.jobs.max(1)));
+        let mut tasks: JoinSet<Done> = JoinSet::new();
+        for profile in judged_profiles(plan) {
+            let field = fields.get(profile).with_context(|| format!("profile `{profile}` is not running"))?;
+            let ctx = Ctx::new(Arc::clone(&field.ground), TRAFFIC, self.options.seed);
+            let gate = Arc::clone(&field.gate);
+            let limit = CASE_LIMIT.mul_f64(self.cluster.info.factor);
+            tasks.spawn(async move {
+                let _shared = gate.read_owned().await;
+                let profile = ctx.profile().name.clone();
+                let ended = tokio::time::timeout(limit, traffic::run(&ctx)).await;
+                let result = ended.unwrap_or_else(|_| Err(Stop::TimedOut { what: "the traffic's end".into() }));
+                // Left-overs of the traffic are noticed with those of the cases.
+                let _ = tokio::time::timeout(CLEAN_UP_LIMIT, ctx.clean_up()).await;
+                Done::Traffic(profile, result.map(|()| ctx.counters()))
+            });
+        }
+        for case in plan.cases.iter().filter(|case| matches!(case.check.run, Run::Scenario(_))) {
+            let field =
+                fields.get(case.profile).with_context(|| format!("profile `{}` is not running", case.profile))?;
+            tasks.spawn(self.scenario(*case, field, Arc::clone(&slots)));
+        }
+        self.wait_for_all(tasks).await
+    }
+
+    /// Waits for the tasks, a dead component, or Ctrl-C, whichever comes first.
+    async fn wait_for_all(&self, mut tasks: JoinSet<Done>) -> anyhow::Result<BTreeMap<String, String>> {
+        let mut trouble = BTreeMap::new();
+        loop {
+            match tokio::time::timeout(LOOK_EVERY, tasks.join_next()).await {
+                Ok(None) => return Ok(trouble),
+                Ok(Some(Ok(Done::Traffic(profile, Err(stop))))) => {
+                    trouble.insert(profile, stop.into_outcome().message());
+                }
+                Ok(Some(Ok(_))) => {}
+                Ok(Some(Err(error))) => return Err(anyhow!("a check panicked, which is a bug of the suite: {error}")),
+                Err(_) => {}
+            }
+            if interrupt::requested() {
+                tasks.abort_all();
+                return Err(Interrupted.into());
+            }
+            if let Some(casualty) = self.cluster.control.as_ref().and_then(|control| control.casualty()) {
+                tasks.abort_all();
+                return Err(anyhow!("{casualty}").context("a component died while the suite ran"));
+            }
+        }
+    }
+
+    fn scenario(&self, case: Case, field: &Field, slots: Arc<Semaphore>) -> impl Future<Output = Done> + Send + use<> {
+        let ground = Arc::clone(&field.ground);
+        let gate = Arc::clone(&field.gate);
+        let sink = Arc::clone(&self.sink);
+        let options = self.options.clone();
+        async move {
+            let _guards = if case.check.needs.contains(&Need::Exclusive) {
+                (Some(gate.write_owned().await), None)
+            } else {
+                (None, Some(gate.read_owned().await))
+            };
+            let Ok(_slot) = slots.acquire().await else { return Done::Case };
+            sink(Event::CaseStarted { at: now(), case: case.name() });
+            let begin = Instant::now();
+            let ctx = Ctx::new(ground, case.check.id, options.seed);
+            let outcome = run_scenario(&case, &ctx).await;
+            let outcome = clean_up(&ctx, outcome).await;
+            sink(finished(&case, outcome, begin.elapsed(), ctx.counters(), &options));
+            Done::Case
+        }
+    }
+
+    /// Ends the recording and writes it down, also of a run that broke off.
+    async fn histories(
+        &self,
+        fields: BTreeMap<String, Field>,
+        whole: bool,
+    ) -> anyhow::Result<BTreeMap<(String, String), History>> {
+        let limit = Duration::from_secs(if whole { 30 } else { 3 }).mul_f64(self.cluster.info.factor);
+        let mut histories = BTreeMap::new();
+        let mut trouble = Ok(());
+        for (profile, field) in fields {
+            for (store, collector, recorder) in field.collectors {
+                let ended = tokio::time::timeout(limit, collector.finish(limit)).await;
+                let ended = ended.unwrap_or_else(|_| Err(anyhow!("no answer within {:.0} s", limit.as_secs_f64())));
+                let history = recorder.take();
+                history_files::write(&(self.options.history)(&profile, &store), &history)?;
+                if let Err(error) = ended {
+                    trouble = Err(error.context(format!("the history of {profile}/{store} has no end")));
+                }
+                histories.insert((profile.clone(), store), history);
+            }
+        }
+        if whole { trouble.map(|()| histories) } else { Ok(histories) }
+    }
+
+    /// Lets the judges decide, each on the main store's history of its profiles.
+    fn judge(&self, plan: &Plan, histories: &BTreeMap<(String, String), History>, trouble: &BTreeMap<String, String>) {
+        for case in &plan.cases {
+            let Run::Judge(judge) = case.check.run else { continue };
+            (self.sink)(Event::CaseStarted { at: now(), case: case.name() });
+            let begin = Instant::now();
+            let main = &self.cluster.info.profiles[case.profile].stores[0].name;
+            let Some(history) = histories.get(&(case.profile.to_owned(), main.clone())) else { continue };
+            let judgement = judge(history);
+            let outcome = verdict(&judgement, trouble.get(case.profile));
+            self.tell(finished(case, outcome, begin.elapsed(), judgement.exercised, self.options));
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        (self.sink)(event);
+    }
+}
+
+/// What a judge found, unless the traffic it judges was itself cut short.
+fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
+    match (judgement.outcome(), traffic_trouble) {
+        (Outcome::Failed { message, evidence }, _) => Outcome::Failed { message, evidence },
+        (_, Some(trouble)) => Outcome::errored("traffic", trouble.clone()),
+        (outcome, None) => outcome,
+    }
+}
+
+/// The profiles on which a judge needs traffic.
+fn judged_profiles(plan: &Plan) -> std::collections::BTreeSet<&'static str> {
+    let judged = plan.cases.iter().filter(|case| matches!(case.check.run, Run::Judge(_)));
+    judged.map(|case| case.profile).collect()
+}
+
+async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
+    if let Some(need) = unmet(case.check, ctx) {
+        return Outcome::Skipped { need: need.into() };
+    }
+    let Run::Scenario(function) = case.check.run else {
+        return Outcome::errored("suite", "a judge was run as a scenario");
+    };
+    let limit = CASE_LIMIT.mul_f64(ctx.ground.cluster.info.factor);
+    match tokio::time::timeout(limit, function(ctx)).await {
+        Ok(Ok(())) => Outcome::Passed,
+        Ok(Err(stop)) => stop.into_outcome(),
+        Err(_) => Outcome::TimedOut { what: format!("the end of the check ({:.0} s)", limit.as_secs_f64()) },
+    }
+}
+
+fn unmet(check: &Check, ctx: &Ctx) -> Option<&'static str> {
+    let needs_control = check.needs.contains(&Need::Control);
+    (needs_control && ctx.ground.cluster.control.is_none())
+        .then_some("control over the components (start, stop, flags)")
+}
+
+/// A check that leaves something behind disturbs others: that is an error, though not of the server.
+async fn clean_up(ctx: &Ctx, outcome: Outcome) -> Outcome {
+    let limit = CLEAN_UP_LIMIT.mul_f64(ctx.ground.cluster.info.factor);
+    let cleaned = tokio::time::timeout(limit, ctx.clean_up()).await;
+    let trouble = match cleaned {
+        Ok(Ok(())) => return outcome,
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(_) => format!("not done within {:.0} s", limit.as_secs_f64()),
+    };
+    match outcome {
+        Outcome::Passed => Outcome::errored("clean-up", trouble),
+        other => other,
+    }
+}
+
+fn finished(
+    case: &Case,
+    outcome: Outcome,
+    time: Duration,
+    counters: BTreeMap<String, u64>,
+    options: &Options,
+) -> Event {
+    let check = case.check;
+    Event::CaseFinished {
+        at: now(),
+        case: case.name(),
+        check: check.id.into(),
+        profile: case.profile.into(),
+        level: check.level,
+        requirement: check.requirement.into(),
+        source: check.source.into(),
+        outcome,
+        seconds: time.as_secs_f64(),
+        counters,
+        repeat: format!("{} --check {}", options.repeat, check.id),
+    }
+}
+
+fn now() -> String {
+    proc::progress::timestamp()
+}

@@ -1,0 +1,106 @@
+//! Recording: every operation, every stream, every revision of a store, on one clock. No judgement is made here.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use model::history::{History, Key, Meta, Micros, Operation, Revision, Stream};
+
+/// The begin of a run's time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Instant);
+
+impl Clock {
+    pub fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    pub fn now(self) -> Micros {
+        // A u64 of microseconds lasts half a million years.
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Collects the history of one store; cheap to clone, shared by all who talk to it.
+#[derive(Clone)]
+pub struct Recorder {
+    clock: Clock,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    history: History,
+    next_stream: u64,
+}
+
+impl Recorder {
+    pub fn new(clock: Clock, profile: &str, store: &str) -> Recorder {
+        let meta = Meta { profile: profile.to_owned(), store: store.to_owned(), ..Meta::default() };
+        let history = History { meta, ..History::default() };
+        Recorder { clock, inner: Arc::new(Mutex::new(Inner { history, next_stream: 1 })) }
+    }
+
+    pub fn now(&self) -> Micros {
+        self.clock.now()
+    }
+
+    pub fn operation(&self, operation: Operation) {
+        self.lock().history.operations.push(operation);
+    }
+
+    pub fn stream(&self, stream: Stream) {
+        self.lock().history.streams.push(stream);
+    }
+
+    pub fn revisions(&self, revisions: impl IntoIterator<Item = Revision>) {
+        self.lock().history.revisions.extend(revisions);
+    }
+
+    /// A number for a stream that is about to open.
+    pub fn stream_id(&self) -> u64 {
+        let mut inner = self.lock();
+        inner.next_stream += 1;
+        inner.next_stream - 1
+    }
+
+    pub fn compaction(&self, revision: i64) {
+        let now = self.now();
+        self.lock().history.meta.compactions.push((now, revision));
+    }
+
+    pub fn restart(&self) {
+        let now = self.now();
+        self.lock().history.meta.restarts.push(now);
+    }
+
+    pub(crate) fn meta(&self, change: impl FnOnce(&mut Meta)) {
+        change(&mut self.lock().history.meta);
+    }
+
+    /// The number of revisions so far.
+    pub fn revision_count(&self) -> usize {
+        self.lock().history.revisions.len()
+    }
+
+    /// The recorded changes of one key so far, in order.
+    pub fn changes_of(&self, key: &str) -> Vec<Revision> {
+        self.lock().history.revisions.iter().filter(|r| &*r.key == key).cloned().collect()
+    }
+
+    /// Ends the recording: what was recorded, streams and operations in the order of their begin.
+    pub fn take(&self) -> History {
+        let mut history = std::mem::take(&mut self.lock().history);
+        history.streams.sort_by_key(|stream| stream.id);
+        history.operations.sort_by_key(|operation| (operation.called, operation.returned));
+        history
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// A key from text.
+pub fn key(text: &str) -> Key {
+    Arc::from(text)
+}

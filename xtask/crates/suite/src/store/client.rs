@@ -1,0 +1,229 @@
+//! Requests to one etcd: Range at a revision, Put, DeleteRange, Compact, LeaseTimeToLive.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use http::uri::PathAndQuery;
+use hyper_util::client::legacy::connect::HttpConnector;
+use model::StoreInfo;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic_prost::ProstCodec;
+
+use super::wire;
+use crate::api::chain;
+
+/// A whole store in one answer; etcd itself has no limit on answers.
+const LARGEST_ANSWER: usize = 1 << 30;
+
+/// A connection to one etcd; cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    channel: Channel,
+    limit: Duration,
+}
+
+/// A key with its value, as a Range at some revision gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    pub key: String,
+    pub value: Vec<u8>,
+    pub create_rev: i64,
+    pub mod_rev: i64,
+    pub version: i64,
+    pub lease: i64,
+}
+
+/// A lease as LeaseTimeToLive describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseInfo {
+    /// Seconds left; -1 once it has expired.
+    pub ttl: i64,
+    /// Seconds at its grant.
+    pub granted: i64,
+    pub keys: Vec<String>,
+}
+
+/// A refusal by etcd.
+#[derive(Debug)]
+pub struct StoreError {
+    pub what: String,
+    /// gRPC code.
+    pub code: tonic::Code,
+    pub message: String,
+}
+
+impl std::error::Error for StoreError {}
+
+impl std::fmt::Display for StoreError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} ({:?})", self.what, self.message, self.code)
+    }
+}
+
+impl Store {
+    pub async fn connect(info: &StoreInfo, limit: Duration) -> anyhow::Result<Store> {
+        let tls = tls::client(&info.tls, tls::Alpn::Unset)?;
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_only()
+            .enable_http2()
+            .wrap_connector(http);
+        let endpoint = Endpoint::from_shared(info.endpoint.clone())
+            .with_context(|| format!("`{}` is no endpoint", info.endpoint))?
+            .connect_timeout(limit);
+        let channel = endpoint
+            .connect_with_connector(connector)
+            .await
+            .map_err(|error| anyhow::anyhow!("the store at {} cannot be reached: {}", info.endpoint, chain(&error)))?;
+        Ok(Store { channel, limit })
+    }
+
+    /// One key, at `revision` (0: now).
+    pub async fn get(&self, key: &str, revision: i64) -> Result<Option<KeyValue>, StoreError> {
+        let request = wire::RangeRequest { key: key.into(), revision, ..Default::default() };
+        let answer: wire::RangeResponse = self.call("KV", "Range", request).await?;
+        Ok(answer.kvs.into_iter().next().map(KeyValue::from))
+    }
+
+    /// All keys that begin with `prefix`, at `revision` (0: now), in key order; with the revision answered at.
+    pub async fn list(&self, prefix: &str, revision: i64) -> Result<(Vec<KeyValue>, i64), StoreError> {
+        self.range(prefix, revision, false).await
+    }
+
+    /// Like [`Store::list`] without the values; an empty prefix is the whole store.
+    pub async fn keys(&self, prefix: &str, revision: i64) -> Result<(Vec<KeyValue>, i64), StoreError> {
+        self.range(prefix, revision, true).await
+    }
+
+    /// The store's present revision.
+    pub async fn revision(&self) -> Result<i64, StoreError> {
+        let request = wire::RangeRequest { key: b"\0".to_vec(), limit: 1, keys_only: true, ..Default::default() };
+        let answer: wire::RangeResponse = self.call("KV", "Range", request).await?;
+        Ok(answer.header.map_or(0, |header| header.revision))
+    }
+
+    /// Writes a key behind the apiserver's back.
+    pub async fn put(&self, key: &str, value: &[u8]) -> Result<i64, StoreError> {
+        let request = wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 };
+        let answer: wire::HeaderOnly = self.call("KV", "Put", request).await?;
+        Ok(answer.header.map_or(0, |header| header.revision))
+    }
+
+    /// Deletes one key behind the apiserver's back.
+    pub async fn delete(&self, key: &str) -> Result<i64, StoreError> {
+        let request = wire::DeleteRangeRequest { key: key.into(), range_end: Vec::new() };
+        let answer: wire::HeaderOnly = self.call("KV", "DeleteRange", request).await?;
+        Ok(answer.header.map_or(0, |header| header.revision))
+    }
+
+    /// Forgets all revisions before `revision`; returns when it has been done physically.
+    pub async fn compact(&self, revision: i64) -> Result<(), StoreError> {
+        let request = wire::CompactionRequest { revision, physical: true };
+        self.call::<_, wire::HeaderOnly>("KV", "Compact", request).await.map(drop)
+    }
+
+    pub async fn lease(&self, id: i64) -> Result<LeaseInfo, StoreError> {
+        let request = wire::LeaseTimeToLiveRequest { id, keys: true };
+        let answer: wire::LeaseTimeToLiveResponse = self.call("Lease", "LeaseTimeToLive", request).await?;
+        let keys = answer.keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+        Ok(LeaseInfo { ttl: answer.ttl, granted: answer.granted_ttl, keys })
+    }
+
+    pub(crate) fn channel(&self) -> Grpc<Channel> {
+        Grpc::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
+    }
+
+    async fn range(&self, prefix: &str, revision: i64, keys_only: bool) -> Result<(Vec<KeyValue>, i64), StoreError> {
+        let (key, range_end) = range_of(prefix);
+        let request = wire::RangeRequest { key, range_end, revision, keys_only, limit: 0 };
+        let answer: wire::RangeResponse = self.call("KV", "Range", request).await?;
+        let at = if revision > 0 { revision } else { answer.header.map_or(0, |header| header.revision) };
+        Ok((answer.kvs.into_iter().map(KeyValue::from).collect(), at))
+    }
+
+    async fn call<Q, A>(&self, service: &str, method: &str, request: Q) -> Result<A, StoreError>
+    where
+        Q: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        let what = || format!("etcd {service}/{method}");
+        let failed = |code, message| StoreError { what: what(), code, message };
+        let whole = async {
+            let mut grpc = self.channel();
+            grpc.ready().await.map_err(|error| failed(tonic::Code::Unavailable, chain(&error)))?;
+            let path = method_path(service, method);
+            let answer = grpc.unary(tonic::Request::new(request), path, ProstCodec::default()).await;
+            answer.map_err(|status| failed(status.code(), status.message().to_owned()))
+        };
+        match tokio::time::timeout(self.limit, whole).await {
+            Ok(result) => result.map(tonic::Response::into_inner),
+            Err(_) => Err(failed(
+                tonic::Code::DeadlineExceeded,
+                format!("no answer within {:.0} s", self.limit.as_secs_f64()),
+            )),
+        }
+    }
+}
+
+impl StoreError {
+    /// The revision asked for has been compacted.
+    pub fn is_compacted(&self) -> bool {
+        self.code == tonic::Code::OutOfRange && self.message.contains("compacted")
+    }
+
+    /// The revision asked for does not exist yet.
+    pub fn is_future(&self) -> bool {
+        self.code == tonic::Code::OutOfRange && self.message.contains("future")
+    }
+}
+
+impl From<StoreError> for crate::check::Stop {
+    fn from(error: StoreError) -> Self {
+        crate::check::Stop::Errored(error.into())
+    }
+}
+
+impl From<wire::KeyValue> for KeyValue {
+    fn from(kv: wire::KeyValue) -> KeyValue {
+        KeyValue {
+            key: String::from_utf8_lossy(&kv.key).into_owned(),
+            value: kv.value,
+            create_rev: kv.create_revision,
+            mod_rev: kv.mod_revision,
+            version: kv.version,
+            lease: kv.lease,
+        }
+    }
+}
+
+/// `[key, range_end)` for all keys with a prefix; the whole store for an empty one.
+pub(crate) fn range_of(prefix: &str) -> (Vec<u8>, Vec<u8>) {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return (prefix.into(), end);
+        }
+    }
+    // No prefix, or nothing but 0xff bytes: up to the end of the key space.
+    let key = if prefix.is_empty() { b"\0".to_vec() } else { prefix.into() };
+    (key, b"\0".to_vec())
+}
+
+pub(crate) fn method_path(service: &str, method: &str) -> PathAndQuery {
+    PathAndQuery::try_from(format!("/etcdserverpb.{service}/{method}")).expect("service and method are plain words")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_becomes_the_range_of_its_keys() {
+        assert_eq!(range_of("/a/"), (b"/a/".to_vec(), b"/a0".to_vec()));
+        assert_eq!(range_of(""), (b"\0".to_vec(), b"\0".to_vec()));
+    }
+}

@@ -1,0 +1,211 @@
+//! One raw watch of a whole store for the whole run: the true history against which everything else is judged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use model::history::{Change, Key, Revision, Snapshot};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tonic::codec::Streaming;
+use tonic_prost::ProstCodec;
+
+use super::client::{KeyValue, Store, method_path, range_of};
+use super::wire;
+use crate::record::{Recorder, key};
+
+/// How often a broken watch is opened again, and how long to wait before: etcd may be restarting.
+const REOPEN_PAUSE: Duration = Duration::from_millis(200);
+/// How often progress is asked for while the end of the history is awaited.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+
+/// A running collection.
+pub struct Collector {
+    store: Store,
+    recorder: Recorder,
+    /// The revision up to which the record is complete.
+    seen: watch::Receiver<i64>,
+    ask_progress: mpsc::Sender<()>,
+    task: JoinHandle<anyhow::Error>,
+}
+
+impl Collector {
+    /// Begins at the store's first revision, or at the present one when the history before it is compacted.
+    pub async fn start(store: Store, recorder: Recorder) -> anyhow::Result<Collector> {
+        let first_rev = match store.keys("", 1).await {
+            Ok(_) => 0,
+            Err(error) if error.is_compacted() => {
+                let (initial, revision) = store.keys("", 0).await?;
+                recorder.meta(|meta| meta.initial = initial.into_iter().map(snapshot).collect());
+                revision
+            }
+            Err(error) => return Err(error.into()),
+        };
+        recorder.meta(|meta| meta.first_rev = first_rev);
+        let (told, seen) = watch::channel(first_rev);
+        let (ask_progress, asked) = mpsc::channel(1);
+        let watcher = Watcher { store: store.clone(), recorder: recorder.clone(), told, asked, keys: BTreeMap::new() };
+        let task = tokio::spawn(watcher.run());
+        Ok(Collector { store, recorder, seen, ask_progress, task })
+    }
+
+    /// Waits until everything up to `revision` is recorded.
+    pub async fn wait_for(&self, revision: i64, limit: Duration) -> anyhow::Result<()> {
+        let mut seen = self.seen.clone();
+        let arrived = async {
+            loop {
+                // A full channel means that a request is under way already.
+                let _ = self.ask_progress.try_send(());
+                let look = tokio::time::timeout(PROGRESS_EVERY, seen.wait_for(|rev| *rev >= revision));
+                match look.await {
+                    Ok(Ok(_)) => return Ok(()),
+                    Ok(Err(_)) => bail!("the raw watch has ended"),
+                    Err(_) => {}
+                }
+            }
+        };
+        match tokio::time::timeout(limit, arrived).await {
+            Ok(result) => result,
+            Err(_) => {
+                let at = *self.seen.borrow();
+                bail!("the raw watch is at revision {at}, not at {revision}, after {:.0} s", limit.as_secs_f64())
+            }
+        }
+    }
+
+    /// Ends the collection at the store's present revision.
+    pub async fn finish(self, limit: Duration) -> anyhow::Result<()> {
+        let revision = self.store.revision().await?;
+        self.wait_for(revision, limit).await.context("the store's history is incomplete")?;
+        let (last, _) = self.store.keys("", revision).await?;
+        self.task.abort();
+        self.recorder.meta(|meta| {
+            meta.last_rev = revision;
+            meta.last = last.into_iter().map(snapshot).collect();
+        });
+        Ok(())
+    }
+}
+
+/// The task behind a collector.
+struct Watcher {
+    store: Store,
+    recorder: Recorder,
+    told: watch::Sender<i64>,
+    asked: mpsc::Receiver<()>,
+    /// Keys repeat in nearly every revision: each text is kept once.
+    keys: BTreeMap<Vec<u8>, Key>,
+}
+
+impl Watcher {
+    /// Watches for ever; returns only what cannot be mended.
+    async fn run(mut self) -> anyhow::Error {
+        loop {
+            match self.watch_once().await {
+                Ok(()) => {}
+                Err(Trouble::Broken) => crate::wait::pause(REOPEN_PAUSE).await,
+                Err(Trouble::Lost(error)) => return error,
+            }
+        }
+    }
+
+    /// One watch from the first revision that is not recorded yet until it breaks.
+    async fn watch_once(&mut self) -> Result<(), Trouble> {
+        let (requests, receiver) = mpsc::channel::<wire::WatchRequest>(4);
+        let (key, range_end) = range_of("");
+        let create = wire::WatchCreateRequest {
+            key,
+            range_end,
+            start_revision: *self.told.borrow() + 1,
+            progress_notify: true,
+            prev_kv: true,
+        };
+        let request = wire::WatchRequest { create: Some(create), progress: None };
+        requests.send(request).await.map_err(|_| Trouble::Broken)?;
+        let mut answers = self.open(receiver).await?;
+        loop {
+            tokio::select! {
+                answer = answers.message() => match answer {
+                    Ok(Some(answer)) => self.take(answer)?,
+                    Ok(None) | Err(_) => return Err(Trouble::Broken),
+                },
+                Some(()) = self.asked.recv() => {
+                    let progress = Some(wire::WatchProgressRequest {});
+                    let request = wire::WatchRequest { create: None, progress };
+                    requests.send(request).await.map_err(|_| Trouble::Broken)?;
+                }
+            }
+        }
+    }
+
+    async fn open(
+        &self,
+        requests: mpsc::Receiver<wire::WatchRequest>,
+    ) -> Result<Streaming<wire::WatchResponse>, Trouble> {
+        let mut grpc = self.store.channel();
+        grpc.ready().await.map_err(|_| Trouble::Broken)?;
+        let stream = futures::stream::unfold(requests, |mut requests| async move {
+            requests.recv().await.map(|request| (request, requests))
+        });
+        let path = method_path("Watch", "Watch");
+        let codec = ProstCodec::<wire::WatchRequest, wire::WatchResponse>::default();
+        let answer = grpc.streaming(tonic::Request::new(stream), path, codec).await;
+        answer.map(tonic::Response::into_inner).map_err(|_| Trouble::Broken)
+    }
+
+    fn take(&mut self, answer: wire::WatchResponse) -> Result<(), Trouble> {
+        if answer.canceled {
+            return Err(Trouble::Lost(anyhow!(
+                "etcd cancelled the raw watch: {} (compacted at {})",
+                answer.cancel_reason,
+                answer.compact_revision
+            )));
+        }
+        let at = self.recorder.now();
+        let last_event = answer.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
+        let revisions: Vec<Revision> = answer.events.into_iter().filter_map(|event| self.revision(event, at)).collect();
+        let progress = revisions.is_empty() && !answer.created;
+        self.recorder.revisions(revisions);
+        // Without events the header is a progress notification: everything up to it has been sent.
+        let complete = if progress { answer.header.map(|header| header.revision) } else { last_event };
+        if let Some(complete) = complete {
+            self.told.send_if_modified(|seen| {
+                let newer = complete > *seen;
+                *seen = complete.max(*seen);
+                newer
+            });
+        }
+        Ok(())
+    }
+
+    fn revision(&mut self, event: wire::Event, at: u64) -> Option<Revision> {
+        let kv = event.kv?;
+        let name = self.keys.get(&kv.key).cloned().unwrap_or_else(|| {
+            let name: Key = key(&String::from_utf8_lossy(&kv.key));
+            self.keys.insert(kv.key.clone(), Arc::clone(&name));
+            name
+        });
+        Some(Revision {
+            at,
+            rev: kv.mod_revision,
+            key: name,
+            kind: if event.r#type == 0 { Change::Put } else { Change::Delete },
+            version: kv.version,
+            create_rev: kv.create_revision,
+            lease: kv.lease,
+            prev_rev: event.prev_kv.map_or(0, |previous| previous.mod_revision),
+            value: kv.value.into(),
+        })
+    }
+}
+
+enum Trouble {
+    /// Worth another try from the last revision seen.
+    Broken,
+    Lost(anyhow::Error),
+}
+
+fn snapshot(kv: KeyValue) -> Snapshot {
+    Snapshot { key: key(&kv.key), create_rev: kv.create_rev, mod_rev: kv.mod_rev, version: kv.version }
+}

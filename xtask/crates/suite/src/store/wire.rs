@@ -1,0 +1,155 @@
+//! The messages of etcd's v3 API that the suite speaks, as prost structs; field numbers are those of etcd's
+//! `rpc.proto` and `kv.proto` (go.etcd.io/etcd/api/v3). Only what is used is here: unknown fields are skipped.
+//!
+//! Written as derives rather than generated from a .proto file: a generator in pure Rust would add some forty
+//! crates to every build of the harness for the fifteen messages below.
+
+use prost::Message;
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ResponseHeader {
+    #[prost(int64, tag = "3")]
+    pub(crate) revision: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub(crate) create_revision: i64,
+    #[prost(int64, tag = "3")]
+    pub(crate) mod_revision: i64,
+    #[prost(int64, tag = "4")]
+    pub(crate) version: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(crate) value: Vec<u8>,
+    #[prost(int64, tag = "6")]
+    pub(crate) lease: i64,
+}
+
+/// `type` 0 is a put, 1 a delete.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Event {
+    #[prost(int32, tag = "1")]
+    pub(crate) r#type: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) kv: Option<KeyValue>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) prev_kv: Option<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(crate) limit: i64,
+    #[prost(int64, tag = "4")]
+    pub(crate) revision: i64,
+    #[prost(bool, tag = "8")]
+    pub(crate) keys_only: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) kvs: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(crate) lease: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DeleteRangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
+}
+
+/// The answer of Put, DeleteRange and Compact: only the header is looked at.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HeaderOnly {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CompactionRequest {
+    #[prost(int64, tag = "1")]
+    pub(crate) revision: i64,
+    #[prost(bool, tag = "2")]
+    pub(crate) physical: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseTimeToLiveRequest {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+    #[prost(bool, tag = "2")]
+    pub(crate) keys: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseTimeToLiveResponse {
+    #[prost(int64, tag = "3")]
+    pub(crate) ttl: i64,
+    #[prost(int64, tag = "4")]
+    pub(crate) granted_ttl: i64,
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub(crate) keys: Vec<Vec<u8>>,
+}
+
+/// One of the fields is set.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) create: Option<WatchCreateRequest>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) progress: Option<WatchProgressRequest>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchCreateRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(crate) start_revision: i64,
+    #[prost(bool, tag = "4")]
+    pub(crate) progress_notify: bool,
+    #[prost(bool, tag = "6")]
+    pub(crate) prev_kv: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchProgressRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(bool, tag = "3")]
+    pub(crate) created: bool,
+    #[prost(bool, tag = "4")]
+    pub(crate) canceled: bool,
+    #[prost(int64, tag = "5")]
+    pub(crate) compact_revision: i64,
+    #[prost(string, tag = "6")]
+    pub(crate) cancel_reason: String,
+    #[prost(message, repeated, tag = "11")]
+    pub(crate) events: Vec<Event>,
+}

@@ -1,0 +1,35 @@
+//! Waiting inside checks: always for something named, always with a deadline.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use crate::check::Stop;
+
+/// Calls `look` every `interval` until it gives a value; after `limit` the check has timed out, with the last text seen.
+pub(crate) async fn until<T, F>(
+    what: &str,
+    limit: Duration,
+    interval: Duration,
+    mut look: impl FnMut() -> F,
+) -> Result<T, Stop>
+where
+    F: Future<Output = Result<Result<T, String>, Stop>>,
+{
+    let begin = Instant::now();
+    loop {
+        let seen = match look().await? {
+            Ok(value) => return Ok(value),
+            Err(seen) => seen,
+        };
+        if begin.elapsed() >= limit {
+            return Err(Stop::TimedOut { what: format!("{what} ({:.0} s); last seen: {seen}", limit.as_secs_f64()) });
+        }
+        pause(interval).await;
+    }
+}
+
+/// A bare sleep, where the passing of time itself is part of what is tested.
+#[expect(clippy::disallowed_methods, reason = "the one place where the suite sleeps")]
+pub(crate) async fn pause(time: Duration) {
+    tokio::time::sleep(time).await;
+}

@@ -1,0 +1,376 @@
+//! One watch of the API: opened, read event by event, recorded when it ends. It never resumes or re-lists by itself.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use bytes::{Buf, BytesMut};
+use futures::StreamExt;
+use http_body_util::{BodyExt, BodyStream};
+use kube::client::Body;
+use model::Resource;
+use model::history::{End, Frame, FrameKind, Key, Selector, Start, Stream};
+use serde_json::Value;
+
+use crate::api::{Api, Request, Response, Streaming, chain};
+use crate::check::Stop;
+use crate::object::Object;
+use crate::record::{Recorder, key};
+
+/// The parameters of a watch. `Default` is a watch of all objects with `resourceVersion` unset.
+#[derive(Clone, Debug, Default)]
+pub struct WatchOptions {
+    /// None: the parameter is not sent.
+    pub resource_version: Option<String>,
+    pub labels: String,
+    pub fields: String,
+    pub bookmarks: bool,
+    /// `sendInitialEvents=true&resourceVersionMatch=NotOlderThan`.
+    pub initial_events: bool,
+    pub timeout_seconds: Option<u32>,
+    /// The stream that this one resumes, by id.
+    pub resumes: Option<u64>,
+}
+
+/// An event with the object it carries.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub frame: Frame,
+    pub object: Object,
+}
+
+/// An open watch. Dropping it closes the stream and hands the record to the recorder.
+pub struct Watch {
+    pub status: u16,
+    pub headers: http::HeaderMap,
+    pub version: http::Version,
+    lines: Option<Lines>,
+    record: Option<Stream>,
+    recorder: Recorder,
+    target: Target,
+}
+
+/// Where the events' objects lie in the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) resource: Resource,
+    pub(crate) etcd_prefix: String,
+}
+
+impl WatchOptions {
+    /// A watch that begins after `rv`.
+    pub fn after(rv: u64) -> WatchOptions {
+        WatchOptions { resource_version: Some(rv.to_string()), ..WatchOptions::default() }
+    }
+
+    pub fn bookmarks(mut self) -> WatchOptions {
+        self.bookmarks = true;
+        self
+    }
+
+    pub fn labels(mut self, selector: &str) -> WatchOptions {
+        self.labels = selector.to_owned();
+        self
+    }
+
+    pub fn fields(mut self, selector: &str) -> WatchOptions {
+        self.fields = selector.to_owned();
+        self
+    }
+
+    pub fn timeout(mut self, seconds: u32) -> WatchOptions {
+        self.timeout_seconds = Some(seconds);
+        self
+    }
+
+    /// Marks the stream as the continuation of another one.
+    pub fn resuming(mut self, stream: u64) -> WatchOptions {
+        self.resumes = Some(stream);
+        self
+    }
+
+    /// The query string.
+    pub fn query(&self) -> String {
+        let mut pairs = vec![("watch", "true".to_owned())];
+        let mut add = |name, value: &str| pairs.push((name, value.to_owned()));
+        if let Some(rv) = &self.resource_version {
+            add("resourceVersion", rv);
+        }
+        if !self.labels.is_empty() {
+            add("labelSelector", &self.labels);
+        }
+        if !self.fields.is_empty() {
+            add("fieldSelector", &self.fields);
+        }
+        if self.bookmarks {
+            add("allowWatchBookmarks", "true");
+        }
+        if self.initial_events {
+            add("sendInitialEvents", "true");
+            add("resourceVersionMatch", "NotOlderThan");
+        }
+        if let Some(seconds) = self.timeout_seconds {
+            add("timeoutSeconds", &seconds.to_string());
+        }
+        let borrowed: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        crate::api::query(&borrowed)
+    }
+
+    fn start(&self) -> Start {
+        let rv: u64 = self.resource_version.as_deref().and_then(|rv| rv.parse().ok()).unwrap_or(0);
+        match (&self.resource_version, rv) {
+            _ if self.initial_events => Start::InitialEvents(rv),
+            (None, _) => Start::Unset,
+            (Some(_), 0) => Start::Zero,
+            (Some(_), rv) => Start::After(rv),
+        }
+    }
+
+    fn selector(&self) -> Option<Selector> {
+        let none = self.labels.is_empty() && self.fields.is_empty();
+        (!none).then(|| Selector { labels: self.labels.clone(), fields: self.fields.clone() })
+    }
+}
+
+/// Opens a watch on the collection at `path`, whose keys lie below `prefix`. A refusal is recorded and returned.
+pub(crate) async fn open(
+    api: &Api,
+    recorder: &Recorder,
+    client: &str,
+    path: &str,
+    prefix: &str,
+    target: Target,
+    options: &WatchOptions,
+) -> anyhow::Result<Result<Watch, Response>> {
+    let mut record = Stream {
+        id: recorder.stream_id(),
+        client: client.into(),
+        transport: api.transport().name().to_owned(),
+        prefix: key(prefix),
+        selector: options.selector(),
+        start: options.start(),
+        query: options.query(),
+        resumes: options.resumes,
+        opened: recorder.now(),
+        frames: Vec::new(),
+        closed: 0,
+        end: End::Client,
+    };
+    let request = Request::get(path).query(options.query());
+    let Streaming { status, version, headers, body } = api.open(&request).await?;
+    if status != 200 {
+        let body = body.collect().await.map_err(|e| anyhow!("{}", chain(&e)))?.to_bytes();
+        let refusal = Response { status, headers, body };
+        record.end = End::Refused { status, reason: refusal.reason() };
+        record.closed = recorder.now();
+        recorder.stream(record);
+        return Ok(Err(refusal));
+    }
+    let lines = Some(Lines { body: BodyStream::new(body), buffer: BytesMut::new() });
+    Ok(Ok(Watch { status, headers, version, lines, record: Some(record), recorder: recorder.clone(), target }))
+}
+
+impl Watch {
+    /// The number under which the stream is recorded.
+    pub fn id(&self) -> u64 {
+        self.record.as_ref().map_or(0, |record| record.id)
+    }
+
+    /// The highest resource version seen in a change or bookmark after the initial part; what a client resumes from.
+    pub fn last_rv(&self) -> u64 {
+        let frames = self.record.iter().flat_map(|record| &record.frames);
+        frames.filter(|f| !matches!(f.kind, FrameKind::Error { .. })).map(|f| f.rv).max().unwrap_or(0)
+    }
+
+    /// The next event; None when the server has ended the stream. A time-out if nothing comes within `limit`.
+    pub async fn next(&mut self, limit: Duration) -> Result<Option<Event>, Stop> {
+        match self.poll(limit).await? {
+            Next::Event(event) => Ok(Some(*event)),
+            Next::End => Ok(None),
+            Next::Nothing => Err(Stop::TimedOut {
+                what: format!("the next event of {} ({:.0} s)", self.describe(), limit.as_secs_f64()),
+            }),
+        }
+    }
+
+    /// Like [`Watch::next`], but silence is an answer.
+    pub async fn poll(&mut self, limit: Duration) -> Result<Next, Stop> {
+        let Some(lines) = &mut self.lines else { return Ok(Next::End) };
+        let line = match tokio::time::timeout(limit, lines.next()).await {
+            Err(_) => return Ok(Next::Nothing),
+            Ok(Ok(Some(line))) => line,
+            Ok(Ok(None)) => return Ok(self.finish(End::Server)),
+            Ok(Err(error)) => return Ok(self.finish(End::Broken { error })),
+        };
+        let value: Value = serde_json::from_slice(&line)
+            .with_context(|| format!("{} sent what is no JSON: {}", self.describe(), String::from_utf8_lossy(&line)))?;
+        let event = self.event(value);
+        if let Some(record) = &mut self.record {
+            record.frames.push(event.frame.clone());
+        }
+        Ok(Next::Event(Box::new(event)))
+    }
+
+    /// Reads until `done` says so, and returns everything read including the last event.
+    pub async fn read_until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut done: impl FnMut(&Event) -> bool,
+    ) -> Result<Vec<Event>, Stop> {
+        let deadline = tokio::time::Instant::now() + limit;
+        let mut events = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            match self.poll(left).await? {
+                Next::Event(event) => {
+                    events.push(*event);
+                    if events.last().is_some_and(&mut done) {
+                        return Ok(events);
+                    }
+                }
+                Next::End => {
+                    let seen = summary(&events);
+                    return Err(Stop::failed(format!("{} ended before {what}; it sent {seen}", self.describe())));
+                }
+                Next::Nothing => {
+                    let seen = summary(&events);
+                    let what = format!("{what} on {} ({:.0} s); it sent {seen}", self.describe(), limit.as_secs_f64());
+                    return Err(Stop::TimedOut { what });
+                }
+            }
+        }
+    }
+
+    /// Reads until an event for the object `name` with this resource version arrives.
+    pub async fn read_to(&mut self, rv: u64, limit: Duration) -> Result<Vec<Event>, Stop> {
+        self.read_until(&format!("resource version {rv}"), limit, |event| event.frame.rv >= rv).await
+    }
+
+    /// Reads whatever comes until the server ends the stream.
+    pub async fn read_to_end(&mut self, limit: Duration) -> Result<Vec<Event>, Stop> {
+        let deadline = tokio::time::Instant::now() + limit;
+        let mut events = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            match self.next(left).await? {
+                Some(event) => events.push(event),
+                None => return Ok(events),
+            }
+        }
+    }
+
+    /// How the stream ended, once it has.
+    pub fn end(&self) -> Option<&End> {
+        self.lines.is_none().then_some(()).and(self.record.as_ref()).map(|record| &record.end)
+    }
+
+    fn finish(&mut self, end: End) -> Next {
+        self.lines = None;
+        if let Some(record) = &mut self.record {
+            record.end = end;
+            record.closed = self.recorder.now();
+        }
+        Next::End
+    }
+
+    fn describe(&self) -> String {
+        let record = self.record.as_ref();
+        record.map_or_else(String::new, |r| format!("watch #{} of {} ({})", r.id, r.prefix, r.query))
+    }
+
+    fn event(&self, mut value: Value) -> Event {
+        let object = Object(value["object"].take());
+        let at = self.recorder.now();
+        let kind = frame_kind(value["type"].as_str().unwrap_or_default(), &object);
+        let is_change = matches!(kind, FrameKind::Added | FrameKind::Modified | FrameKind::Deleted);
+        let key: Key = match is_change {
+            true => key(&self.target.resource.key(&self.target.etcd_prefix, object.namespace(), object.name())),
+            false => key(""),
+        };
+        let frame = Frame { at, kind, key, rv: object.rv(), uid: object.uid().into() };
+        Event { frame, object }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(mut record) = self.record.take() {
+            if record.closed == 0 {
+                record.closed = self.recorder.now();
+            }
+            self.recorder.stream(record);
+        }
+    }
+}
+
+/// What one look at a stream gave.
+#[derive(Debug)]
+pub enum Next {
+    Event(Box<Event>),
+    End,
+    Nothing,
+}
+
+impl Event {
+    pub fn word(&self) -> &str {
+        self.frame.kind.word()
+    }
+}
+
+/// "ADDED a@5, MODIFIED a@6".
+pub fn summary(events: &[Event]) -> String {
+    const SHOWN: usize = 20;
+    if events.is_empty() {
+        return "nothing".into();
+    }
+    let words = events.iter().take(SHOWN).map(|e| format!("{} {}@{}", e.word(), e.object.name(), e.frame.rv));
+    let dots = if events.len() > SHOWN { format!(", … ({} in all)", events.len()) } else { String::new() };
+    format!("{}{dots}", words.collect::<Vec<String>>().join(", "))
+}
+
+fn frame_kind(word: &str, object: &Object) -> FrameKind {
+    match word {
+        "ADDED" => FrameKind::Added,
+        "MODIFIED" => FrameKind::Modified,
+        "DELETED" => FrameKind::Deleted,
+        "BOOKMARK" => {
+            let annotation = &object.0["metadata"]["annotations"]["k8s.io/initial-events-end"];
+            FrameKind::Bookmark { end_of_initial: annotation.as_str() == Some("true") }
+        }
+        "ERROR" => FrameKind::Error {
+            code: object.0["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(0),
+            reason: object.0["reason"].as_str().unwrap_or_default().to_owned(),
+            message: object.0["message"].as_str().unwrap_or_default().to_owned(),
+        },
+        other => FrameKind::Unknown { name: other.to_owned() },
+    }
+}
+
+/// The body, cut at line ends.
+struct Lines {
+    body: BodyStream<Body>,
+    buffer: BytesMut,
+}
+
+impl Lines {
+    /// The next line without its end; None at the end of the body. Cancel-safe: nothing read is lost.
+    async fn next(&mut self) -> Result<Option<bytes::Bytes>, String> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(end).freeze();
+                self.buffer.advance(1);
+                return Ok(Some(line));
+            }
+            match self.body.next().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(error)) => return Err(chain(&error)),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(format!("the stream ended within a line of {} bytes", self.buffer.len())),
+            }
+        }
+    }
+}
