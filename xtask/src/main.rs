@@ -1,2 +1,57 @@
-//! The command line.
-fn main() {}
+//! `cargo xtask`: parses the command line, hands it to the command, turns the result into an exit code.
+//!
+//! Commands are in `commands/`, one file each; the stages in order are in `pipeline.rs`. Only this crate prints to
+//! stdout, and only what scripts read.
+
+mod args;
+mod commands;
+mod failure;
+mod paths;
+mod pipeline;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+use failure::Failure;
+use model::Exit;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
+    match start(args) {
+        Ok(exit) => ExitCode::from(exit.code()),
+        Err(Failure { exit, error }) => {
+            proc::progress::say(&format!("error: {error:#}"));
+            ExitCode::from(exit.code())
+        }
+    }
+}
+
+fn start(args: Args) -> Result<Exit, Failure> {
+    proc::interrupt::install()?;
+    tls::install();
+    let paths = paths::Paths::new(&args.places)?;
+    match args.command {
+        Command::Ci(options) => commands::ci::run(&paths, &options),
+        Command::Build(options) => commands::build::run(&paths, &options),
+        Command::Up(options) => commands::up::run(&paths, &options),
+        Command::Down(options) => commands::up::down(&paths, &options),
+        Command::Logs(options) => commands::up::logs(&paths, &options),
+        Command::List(options) => commands::checks::list(&options),
+        Command::Explain(options) => commands::checks::explain(&options),
+        Command::Targets(options) => commands::targets::run(&paths, &options),
+        Command::Rejudge(options) => commands::rejudge::run(&paths, &options),
+    }
+}
+
+/// `--help` goes to stdout and is a success; everything else is a usage error.
+fn usage(error: &clap::Error) -> ExitCode {
+    // Nothing can be done about a closed stdout.
+    let _ = error.print();
+    let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+    ExitCode::from(exit.code())
+}

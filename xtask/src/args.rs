@@ -1,0 +1,285 @@
+//! The command line. Environment variables are read here and nowhere else.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use model::{Level, Source};
+use suite::Selection;
+
+/// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask ci                                  build, boot, test and report on this machine's architecture
+  cargo xtask ci --arch riscv64 --provider process  the same with riscv64 binaries under qemu-user
+  cargo xtask ci --check watch. --seed 7          only the watch checks, with a given seed
+  cargo xtask explain watch.expired-410           what a check wants, and how to see it by hand
+  cargo xtask up && cargo xtask down              a control plane to play with
+
+Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 96 invalid target data, 100 conformance failures,
+101 build failed, 102 boot or other infrastructure failed, 130 interrupted, 1 a bug of the harness.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Build, boot, test, report: the whole pipeline
+    Ci(CiOptions),
+    /// Cross-build and audit the components
+    Build(BuildOptions),
+    /// Start control planes and leave them running
+    Up(UpOptions),
+    /// End what `up` started
+    Down(NameOptions),
+    /// Print the log of a component that `up` started
+    Logs(LogsOptions),
+    /// List the checks
+    List(ListOptions),
+    /// Tell what a check wants, where that comes from, and how to see it by hand
+    Explain(ExplainOptions),
+    /// Print the architectures, or what is wrong with their files
+    Targets(JsonOptions),
+    /// Judge a recorded run again, from its files alone
+    Rejudge(RejudgeOptions),
+}
+
+/// Folders, for all commands.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Places {
+    /// Cache for binaries and running clusters [default: archproof in the user's cache folder]
+    #[arg(long, global = true, value_name = "DIR", env = "ARCHPROOF_CACHE", hide_env_values = true)]
+    pub(crate) cache: Option<PathBuf>,
+    /// Where run folders go [default: reports/ of the checkout]
+    #[arg(long, global = true, value_name = "DIR", env = "ARCHPROOF_REPORTS", hide_env_values = true)]
+    pub(crate) reports: Option<PathBuf>,
+    /// Target data [default: targets/ of the checkout]
+    #[arg(long, global = true, value_name = "DIR", hide = true)]
+    pub(crate) targets: Option<PathBuf>,
+    #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
+    pub(crate) xdg_cache: Option<PathBuf>,
+    #[arg(long, global = true, hide = true, env = "HOME")]
+    pub(crate) home: Option<PathBuf>,
+    #[arg(long, global = true, hide = true, env = "NO_COLOR")]
+    pub(crate) no_color: Option<String>,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct SourceOptions {
+    /// Where Kubernetes comes from: module[:VERSION], checkout:PATH or prebuilt:DIR
+    #[arg(long, value_name = "SPEC", default_value = "module")]
+    pub(crate) kubernetes: Source,
+    /// Where etcd comes from: module[:VERSION], checkout:PATH or prebuilt:DIR
+    #[arg(long, value_name = "SPEC", default_value = "module")]
+    pub(crate) etcd: Source,
+    /// Fail rather than download anything
+    #[arg(long)]
+    pub(crate) offline: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct SelectionOptions {
+    /// Check id, prefix (`watch.`) or glob (`*.media-type-*`); may be repeated
+    #[arg(long = "check", value_name = "PATTERN")]
+    pub(crate) checks: Vec<String>,
+    /// Checks of this level and stronger ones
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub(crate) level: Option<LevelArg>,
+    /// storage, watch, list, rv or cc; may be repeated
+    #[arg(long = "suite", value_name = "SUITE")]
+    pub(crate) suites: Vec<String>,
+    /// Only on this profile; may be repeated
+    #[arg(long = "profile", value_name = "NAME")]
+    pub(crate) profiles: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LevelArg {
+    Must,
+    Should,
+    Extra,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProviderArg {
+    /// etcd and kube-apiserver as child processes; foreign architectures through qemu-user
+    Process,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask ci
+  cargo xtask ci --arch riscv64 --provider process
+  cargo xtask ci --suite storage --level must
+  cargo xtask ci --kubernetes checkout:../kubernetes
+  cargo xtask ci --check storage.key-layout --seed 7 --keep")]
+pub(crate) struct CiOptions {
+    /// Architecture: a GOARCH or another common name [default: this machine's]
+    #[arg(long, value_name = "ARCH")]
+    pub(crate) arch: Option<String>,
+    /// How the components are run
+    #[arg(long, value_enum, default_value = "process")]
+    pub(crate) provider: ProviderArg,
+    #[command(flatten)]
+    pub(crate) sources: SourceOptions,
+    #[command(flatten)]
+    pub(crate) selection: SelectionOptions,
+    /// Seed of all random choices [default: a new one, which is printed]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Checks at the same time
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub(crate) jobs: usize,
+    /// Leave the private folder (keys, store data) in place when the run has ended
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Print what would be built, started and checked, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the run's record (run.json) on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show every pass
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Show only what went wrong
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask build
+  cargo xtask build --arch all
+  cargo xtask build --arch riscv64,loong64 --component etcd
+  cargo xtask build --kubernetes module:1.36.2
+  cargo xtask build --etcd prebuilt:/opt/etcd/bin --json")]
+pub(crate) struct BuildOptions {
+    /// Architectures, separated by commas, or `all` [default: this machine's]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
+    pub(crate) arch: Vec<String>,
+    /// Only these components; may be repeated
+    #[arg(long = "component", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) components: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sources: SourceOptions,
+    /// Print what would be built, with the commands, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the artifacts as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask up
+  cargo xtask up --profile json --profile encrypted
+  cargo xtask up --arch riscv64 --name rv --foreground")]
+pub(crate) struct UpOptions {
+    /// Architecture [default: this machine's]
+    #[arg(long, value_name = "ARCH")]
+    pub(crate) arch: Option<String>,
+    /// Control planes to start; may be repeated
+    #[arg(long = "profile", value_name = "NAME", default_value = "default")]
+    pub(crate) profiles: Vec<String>,
+    /// Name of the cluster, for `down` and `logs`
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) sources: SourceOptions,
+    /// Stay in the foreground until Ctrl-C
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Print the addresses as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct NameOptions {
+    /// Name given to `up`
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct LogsOptions {
+    /// Component, for example default/kube-apiserver; without one the components are listed
+    pub(crate) component: Option<String>,
+    /// Name given to `up`
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ListOptions {
+    #[command(flatten)]
+    pub(crate) selection: SelectionOptions,
+    /// Print the table as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ExplainOptions {
+    /// The check's id, as `list` prints it
+    pub(crate) id: String,
+    /// Print it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct JsonOptions {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct RejudgeOptions {
+    /// A run folder, or its name below reports/ [default: the newest]
+    pub(crate) run: Option<String>,
+    /// Print the verdicts as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl SelectionOptions {
+    pub(crate) fn selection(&self) -> Selection {
+        Selection {
+            checks: self.checks.clone(),
+            level: self.level.map(Level::from),
+            suites: self.suites.clone(),
+            profiles: self.profiles.clone(),
+        }
+    }
+}
+
+impl From<LevelArg> for Level {
+    fn from(level: LevelArg) -> Level {
+        match level {
+            LevelArg::Must => Level::Must,
+            LevelArg::Should => Level::Should,
+            LevelArg::Extra => Level::Extra,
+        }
+    }
+}
+
+impl SourceOptions {
+    /// By the set's name in `components.yaml`.
+    pub(crate) fn by_set(&self) -> std::collections::BTreeMap<String, Source> {
+        [("kubernetes", &self.kubernetes), ("etcd", &self.etcd)]
+            .map(|(set, source)| (set.to_owned(), source.clone()))
+            .into()
+    }
+}

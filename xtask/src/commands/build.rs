@@ -1,0 +1,82 @@
+//! `cargo xtask build`: cross-builds and audits the components of one, several or all architectures.
+
+use std::collections::BTreeMap;
+
+use model::{Artifacts, Exit, Target};
+use targets::Catalogue;
+
+use super::{print, print_json, target};
+use crate::args::BuildOptions;
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let targets = chosen(&catalogue, &options.arch)?;
+    for name in &options.components {
+        catalogue.component(name)?;
+    }
+    let modules = paths.modules();
+    let request = |target| build::Request {
+        target,
+        components: &catalogue.components,
+        modules_dir: &modules,
+        cache_dir: &paths.cache,
+        sources: options.sources.by_set(),
+        only: (!options.components.is_empty()).then_some(options.components.as_slice()),
+        offline: options.sources.offline,
+    };
+    if options.dry_run {
+        return dry_run(&targets, request, options.json);
+    }
+    let mut built: BTreeMap<String, Artifacts> = BTreeMap::new();
+    for target in targets {
+        built.insert(target.name.clone(), build::build(&request(target)).or_exit(Exit::Build)?);
+    }
+    if options.json {
+        print_json(&built)?;
+    } else {
+        for artifact in built.values().flat_map(|artifacts| artifacts.by_component.values()) {
+            print(&format!("{}\n", artifact.path.display()));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn dry_run<'a>(
+    targets: &[&'a Target],
+    request: impl Fn(&'a Target) -> build::Request<'a>,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let mut steps = Vec::new();
+    for target in targets {
+        steps.extend(build::plan(&request(target)).or_exit(Exit::Build)?);
+    }
+    if json {
+        print_json(&steps)?;
+    } else {
+        steps.iter().for_each(|step| print(&format!("{}\n", describe(step))));
+    }
+    Ok(Exit::Ok)
+}
+
+/// A step in one line: what, and why or how.
+pub(crate) fn describe(step: &build::Step) -> String {
+    let what = format!("{} {} {}", step.arch, step.component, step.version);
+    match &step.plan {
+        build::Plan::Hit { path, .. } => format!("{what}: in the cache at {}", path.display()),
+        build::Plan::Build { why, command, .. } => format!("{what}: to be built ({why}): {command}"),
+        build::Plan::Resolve { why } => format!("{what}: to be resolved ({why})"),
+        build::Plan::Take { path } => format!("{what}: to be audited and used as it is: {}", path.display()),
+    }
+}
+
+fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> Result<Vec<&'a Target>, Failure> {
+    if names.is_empty() {
+        return Ok(vec![target(catalogue, None)?]);
+    }
+    if names.iter().any(|name| name == "all") {
+        return Ok(catalogue.targets.iter().collect());
+    }
+    names.iter().map(|name| target(catalogue, Some(name))).collect()
+}

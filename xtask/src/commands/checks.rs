@@ -1,0 +1,90 @@
+//! `cargo xtask list` and `explain`: the table of checks, which the suite and the reports read as well.
+
+use model::{Exit, Level};
+use serde_json::{Value, json};
+use suite::{Check, Need};
+
+use super::{print, print_json};
+use crate::args::{ExplainOptions, ListOptions};
+use crate::failure::Failure;
+
+pub(crate) fn list(options: &ListOptions) -> Result<Exit, Failure> {
+    let cases = options.selection.selection().cases()?;
+    if cases.is_empty() {
+        return Err(Failure::nothing_ran("the selection matches no check"));
+    }
+    if options.json {
+        let rows: Vec<Value> = cases.iter().map(|case| row(case.check, &case.name())).collect();
+        print_json(&rows)?;
+        return Ok(Exit::Ok);
+    }
+    let width = cases.iter().map(|case| case.name().len()).max().unwrap_or_default();
+    for case in &cases {
+        let check = case.check;
+        print(&format!("{:width$}  {:6}  {}\n", case.name(), level(check.level), check.requirement));
+    }
+    Ok(Exit::Ok)
+}
+
+pub(crate) fn explain(options: &ExplainOptions) -> Result<Exit, Failure> {
+    let Some(check) = suite::find(&options.id) else {
+        let valid: Vec<String> = suite::all().map(|check| check.id.to_owned()).collect();
+        return Err(Failure::usage(suite::Unknown { what: "check", given: options.id.clone(), valid }));
+    };
+    if options.json {
+        print_json(&row(check, check.id))?;
+    } else {
+        print(&describe(check));
+    }
+    Ok(Exit::Ok)
+}
+
+fn describe(check: &Check) -> String {
+    format!(
+        "{id} ({level})\n\n{requirement}\n\nSource:   {source}\nObserved: {observed}\nBy hand:  {by_hand}\n\
+         Profiles: {profiles}\nNeeds:    {needs}\nRun it:   cargo xtask ci --check {id}\n",
+        id = check.id,
+        level = level(check.level),
+        requirement = check.requirement,
+        source = check.source,
+        observed = check.observed,
+        by_hand = check.by_hand,
+        profiles = check.profiles.join(", "),
+        needs = needs(check),
+    )
+}
+
+fn row(check: &Check, case: &str) -> Value {
+    json!({
+        "case": case,
+        "check": check.id,
+        "suite": check.suite(),
+        "level": check.level,
+        "requirement": check.requirement,
+        "source": check.source,
+        "observed": check.observed,
+        "by_hand": check.by_hand,
+        "profiles": check.profiles,
+        "needs": needs(check),
+    })
+}
+
+fn needs(check: &Check) -> String {
+    let words: Vec<&str> = check
+        .needs
+        .iter()
+        .map(|need| match need {
+            Need::Control => "control over the components",
+            Need::Exclusive => "the profile for itself",
+        })
+        .collect();
+    if words.is_empty() { "an apiserver and its store".into() } else { words.join(", ") }
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Must => "must",
+        Level::Should => "should",
+        Level::Extra => "extra",
+    }
+}

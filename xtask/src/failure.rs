@@ -1,0 +1,62 @@
+//! An error with the exit code it ends the command with.
+
+use model::Exit;
+use proc::interrupt::Interrupted;
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) error: anyhow::Error,
+}
+
+impl Failure {
+    pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { exit: Exit::Usage, error: error.into() }
+    }
+
+    pub(crate) fn nothing_ran(text: impl std::fmt::Display) -> Failure {
+        Failure { exit: Exit::NothingRan, error: anyhow::anyhow!("{text}") }
+    }
+}
+
+/// What nobody gave a code to is a bug of ours, unless it is an interrupt or a fault of the target data.
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure { exit: or_interrupted(&error, Exit::Internal), error }
+    }
+}
+
+impl From<targets::Invalid> for Failure {
+    fn from(error: targets::Invalid) -> Failure {
+        Failure { exit: Exit::TargetData, error: error.into() }
+    }
+}
+
+impl From<targets::Unknown> for Failure {
+    fn from(error: targets::Unknown) -> Failure {
+        Failure::usage(error)
+    }
+}
+
+impl From<suite::Unknown> for Failure {
+    fn from(error: suite::Unknown) -> Failure {
+        Failure::usage(error)
+    }
+}
+
+/// Says which code an error without one ends with.
+pub(crate) trait OrExit<T> {
+    fn or_exit(self, exit: Exit) -> Result<T, Failure>;
+}
+
+impl<T> OrExit<T> for anyhow::Result<T> {
+    fn or_exit(self, exit: Exit) -> Result<T, Failure> {
+        self.map_err(|error| Failure { exit: or_interrupted(&error, exit), error })
+    }
+}
+
+/// An interrupt anywhere in the chain of causes beats what the stage would say.
+pub(crate) fn or_interrupted(error: &anyhow::Error, exit: Exit) -> Exit {
+    let interrupted = error.chain().any(|cause| cause.is::<Interrupted>()) || proc::interrupt::requested();
+    if interrupted { Exit::Interrupted } else { exit }
+}

@@ -1,0 +1,47 @@
+//! Where things lie: the checkout's data, the reports, the cache.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::args::Places;
+use crate::failure::Failure;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    /// `targets/` of the checkout.
+    pub(crate) targets: PathBuf,
+    /// `reports/` of the checkout, or `--reports`.
+    pub(crate) reports: PathBuf,
+    /// `archproof` below the user's cache folder, or `--cache`.
+    pub(crate) cache: PathBuf,
+}
+
+impl Paths {
+    pub(crate) fn new(places: &Places) -> Result<Paths, Failure> {
+        let root = root();
+        let cache = match (&places.cache, &places.xdg_cache, &places.home) {
+            (Some(cache), _, _) => cache.clone(),
+            (None, Some(xdg), _) => xdg.join("archproof"),
+            (None, None, Some(home)) => home.join(".cache/archproof"),
+            (None, None, None) => {
+                return Err(Failure::usage(anyhow::anyhow!("no folder for the cache: HOME is not set; give --cache")));
+            }
+        };
+        Ok(Paths {
+            targets: places.targets.clone().unwrap_or_else(|| root.join("targets")),
+            reports: places.reports.clone().unwrap_or_else(|| root.join("reports")),
+            cache: std::path::absolute(cache).context("the current folder does not exist")?,
+        })
+    }
+
+    /// `targets/components`.
+    pub(crate) fn modules(&self) -> PathBuf {
+        self.targets.join("components")
+    }
+}
+
+/// The checkout that this program was built from.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
+}

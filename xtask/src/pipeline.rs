@@ -1,0 +1,82 @@
+//! The pipeline: build, boot, suite, teardown. Every way out takes the cluster down, and every end is an event.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use boot::{Booted, Topology};
+use model::{Artifacts, Event, Exit, Outcome, Profile, StoredResource, Target};
+use proc::progress::timestamp as now;
+use proc::{RunDir, interrupt};
+use report::EventLog;
+
+use crate::failure::or_interrupted;
+
+/// Everything a run is made from.
+pub(crate) struct Job<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) request: build::Request<'a>,
+    pub(crate) profiles: Vec<Profile>,
+    pub(crate) resources: Vec<StoredResource>,
+    pub(crate) cases: Vec<suite::Case>,
+    pub(crate) options: suite::Options,
+}
+
+/// Runs all stages; the events in `log` say how each ended. Returns the exit code that the run asks for.
+pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
+    let begin = Instant::now();
+    let broke = stages(job, run, log).err().unwrap_or(Exit::Ok);
+    let exit = broke.max(report::verdict::so_far(&log.events()));
+    log.append(Event::RunFinished { at: now(), exit, seconds: begin.elapsed().as_secs_f64() });
+    exit
+}
+
+fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> {
+    let artifacts = phase(log, "build", Exit::Build, || build::build(&job.request))?;
+    tell_built(log, &artifacts);
+    let topology = Topology { profiles: job.profiles.clone() };
+    let booted = phase(log, "boot", Exit::Infrastructure, || boot::up(job.target, &artifacts, &topology, run))?;
+    tell_booted(log, &booted);
+    let tested = phase(log, "suite", Exit::Infrastructure, || {
+        let plan = suite::Plan { cases: job.cases.clone(), resources: job.resources.clone() };
+        let sink = Arc::clone(log);
+        suite::run(&booted.cluster, plan, &job.options, Arc::new(move |event| sink.append(event)))
+    });
+    phase(log, "teardown", Exit::Infrastructure, || take_down(&booted, run, log))?;
+    tested
+}
+
+/// Ends the components; keeps the stores as evidence unless everything is as expected.
+fn take_down(booted: &Booted, run: &RunDir, log: &EventLog) -> anyhow::Result<()> {
+    booted.stop();
+    let green = report::verdict::so_far(&log.events()) == Exit::Ok && !interrupt::requested();
+    if green { Ok(()) } else { booted.collect_stores(&run.public().join("stores")) }
+}
+
+/// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code.
+fn phase<T>(log: &EventLog, name: &str, exit: Exit, stage: impl FnOnce() -> anyhow::Result<T>) -> Result<T, Exit> {
+    log.append(Event::PhaseStarted { at: now(), phase: name.into() });
+    let begin = Instant::now();
+    let result = stage();
+    let outcome = match &result {
+        Ok(_) => Outcome::Passed,
+        Err(error) => Outcome::errored(name, format!("{error:#}")),
+    };
+    log.append(Event::PhaseFinished { at: now(), phase: name.into(), outcome, seconds: begin.elapsed().as_secs_f64() });
+    result.map_err(|error| or_interrupted(&error, exit))
+}
+
+fn tell_built(log: &EventLog, artifacts: &Artifacts) {
+    for artifact in artifacts.by_component.values() {
+        log.append(Event::Built { at: now(), artifact: artifact.clone() });
+    }
+}
+
+fn tell_booted(log: &EventLog, booted: &Booted) {
+    let info = &booted.cluster.info;
+    log.append(Event::Booted {
+        at: now(),
+        execution: info.execution.clone(),
+        factor: info.factor,
+        versions: booted.versions.clone(),
+    });
+}
