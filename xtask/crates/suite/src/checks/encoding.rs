@@ -1,0 +1,5 @@
+//! What the stored bytes look like: media types, envelope, encryption, round trips.
+
+use crate::check::Check;
+
+pub(super) static CHECKS: &[Check] = &[];

@@ -1,0 +1,5 @@
+//! What watches deliver and how: event shapes, selectors, bookmarks, framing, ends.
+
+use crate::check::Check;
+
+pub(super) static CHECKS: &[Check] = &[];
