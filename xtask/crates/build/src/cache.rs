@@ -69,10 +69,15 @@ pub(crate) struct Cache {
     dir: PathBuf,
 }
 
-/// A folder that a build writes into; removed unless it was stored.
+/// Folders that a build writes into; removed when dropped, except for what was stored.
 pub(crate) struct Unfinished {
     dir: PathBuf,
 }
+
+/// Becomes the entry.
+const ENTRY: &str = "entry";
+/// Go's own work folder, which a `go build` that is killed does not remove.
+const WORK: &str = "work";
 
 impl Cache {
     /// The cache at `dir`, which need not exist yet.
@@ -92,30 +97,33 @@ impl Cache {
         }
     }
 
-    /// A folder for the output of a build.
+    /// Folders for a build.
     pub(crate) fn unfinished(&self) -> anyhow::Result<Unfinished> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         self.sweep();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = self.dir.join(format!("{UNFINISHED}{}-{number}", std::process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("failed to make the folder {}", dir.display()))?;
-        Ok(Unfinished { dir })
+        let unfinished = Unfinished { dir };
+        for dir in [unfinished.entry(), unfinished.work()] {
+            fs::create_dir_all(&dir).with_context(|| format!("failed to make the folder {}", dir.display()))?;
+        }
+        Ok(unfinished)
     }
 
     /// Makes the output of a build the entry for `record.inputs`, in place of a damaged one.
-    pub(crate) fn store(&self, unfinished: Unfinished, record: &Record) -> anyhow::Result<PathBuf> {
+    pub(crate) fn store(&self, unfinished: &Unfinished, record: &Record) -> anyhow::Result<PathBuf> {
         let text = serde_json::to_string_pretty(record).context("a record is plain data")?;
-        let file = unfinished.dir.join(RECORD);
+        let file = unfinished.file(RECORD);
         fs::write(&file, text + "\n").with_context(|| format!("failed to write {}", file.display()))?;
         let folder = self.dir.join(key(&record.inputs));
-        let moved = fs::rename(&unfinished.dir, &folder).or_else(|_| {
+        let moved = fs::rename(unfinished.entry(), &folder).or_else(|_| {
             // Another builder was faster, and its entry is as good as ours; or it is the damaged entry.
             if entry(&folder, &record.component).is_ok() {
                 return Ok(());
             }
             let aside = self.unfinished().map_err(std::io::Error::other)?;
-            fs::rename(&folder, aside.dir.join("damaged"))?;
-            fs::rename(&unfinished.dir, &folder)
+            fs::rename(&folder, aside.work().join("damaged"))?;
+            fs::rename(unfinished.entry(), &folder)
         });
         moved.with_context(|| format!("failed to store the cache entry {}", folder.display()))?;
         Ok(folder.join(&record.component))
@@ -166,13 +174,21 @@ impl Cache {
 
 impl Unfinished {
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+        self.entry().join(name)
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.dir.join(WORK)
+    }
+
+    fn entry(&self) -> PathBuf {
+        self.dir.join(ENTRY)
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // After a rename there is nothing to remove.
+        // What cannot be removed now is swept later.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -196,9 +212,11 @@ fn entry(folder: &Path, component: &str) -> anyhow::Result<Entry> {
     Ok(Entry { path, record, bytes })
 }
 
-/// "go: go1.26.7 -> go1.26.8" for each input that is not the same.
+/// "go: go1.26.7 -> go1.26.8" for each input that is not the same; what tends to be the cause of the others first.
 fn differences(old: &Inputs, new: &Inputs) -> Vec<String> {
     let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let mut names: Vec<&String> = names.into_iter().collect();
+    names.sort_by_key(|name| !matches!(name.as_str(), "version" | "go"));
     let value = |inputs: &Inputs, name: &String| inputs.get(name).map_or_else(|| "nothing".to_owned(), |v| shown(v));
     names
         .into_iter()
@@ -237,7 +255,7 @@ mod tests {
             command: "go build".into(),
             inputs,
         };
-        cache.store(unfinished, &record).unwrap()
+        cache.store(&unfinished, &record).unwrap()
     }
 
     fn miss(cache: &Cache, inputs: &Inputs) -> String {

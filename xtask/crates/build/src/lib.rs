@@ -172,7 +172,9 @@ fn run(
     }
     let compiled = build.date(job.set).and_then(|date| {
         let args = build.args(job, &date, &output)?;
-        build.go.build(&build.dir, &build.env, &args, &phase)?;
+        let mut env = build.env.clone();
+        env.insert("GOTMPDIR".to_owned(), unfinished.work().to_string_lossy().into_owned());
+        build.go.build(&build.dir, &env, &args, &phase)?;
         Ok(build.go.shown(&build.dir, &build.env, &args))
     });
     let command = compiled.with_context(|| match &build.tree {
@@ -198,7 +200,7 @@ fn run(
         command,
         inputs: build.inputs.clone(),
     };
-    let path = cache.store(unfinished, &record)?;
+    let path = cache.store(&unfinished, &record)?;
     phase.done("built");
     Ok((path, record))
 }

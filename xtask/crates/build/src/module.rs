@@ -96,9 +96,8 @@ impl Module {
     ) -> anyhow::Result<Module> {
         let dir = self.dir_of(set, version, cache_dir);
         if !dir.exists() {
-            self.make(go, set, version, &dir, env).with_context(|| {
-                format!("failed to resolve {}@{version}; does that release exist?", set.main_module)
-            })?;
+            self.make(go, set, version, &dir, env)
+                .with_context(|| format!("failed to resolve {}@{version}", set.main_module))?;
         }
         Ok(Module { pinned: false, ..read(go, set, &dir)? })
     }
@@ -111,7 +110,7 @@ impl Module {
         fs::create_dir_all(&work.0).with_context(|| format!("failed to make the folder {}", work.0.display()))?;
 
         // The release's own go.mod names the Go it needs and, for staging repositories, what to replace.
-        let release = download(go, &set.main_module, version, &work.0, env, &phase)?;
+        let release = download(go, &set.main_module, version, env, &phase)?;
         go.suffices(&release)?;
         let text = go_mod(go, self, set, version, &release)?;
         fs::write(work.0.join("go.mod"), text)?;
@@ -150,11 +149,8 @@ impl Module {
             let mut words = line.split_whitespace();
             Some((words.next()?, words.next().filter(|version| !version.ends_with("/go.mod"))?))
         });
-        let downloads = go.module_cache.join("cache/download");
         let mut missing: Vec<String> = zips
-            .filter(|(path, version)| {
-                !downloads.join(escaped(path)).join("@v").join(format!("{}.zip", escaped(version))).exists()
-            })
+            .filter(|(path, version)| !cached(go, path, version, "zip").exists())
             .map(|(path, version)| format!("{path}@{version}"))
             .collect();
         let count = missing.len();
@@ -184,25 +180,16 @@ impl Drop for Work {
 }
 
 /// Downloads a module; returns the path of its go.mod.
-fn download(
-    go: &Toolchain,
-    module: &str,
-    version: &str,
-    dir: &Path,
-    env: &Env,
-    phase: &Phase,
-) -> anyhow::Result<PathBuf> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Downloaded {
-        go_mod: PathBuf,
-    }
-    // Outside of any module; the flags of the build would ask for one.
+fn download(go: &Toolchain, module: &str, version: &str, env: &Env, phase: &Phase) -> anyhow::Result<PathBuf> {
+    // From `/`, outside of any module; the flags of the build would ask for one.
     let env = env.iter().filter(|(name, _)| *name != "GOFLAGS").map(|(n, v)| (n.clone(), v.clone())).collect();
-    let answer = go.fetch(dir, &env, &["mod", "download", "-json", &format!("{module}@{version}")], phase)?;
-    let downloaded: Downloaded =
-        serde_json::from_str(&answer).context("`go mod download -json` did not answer JSON")?;
-    Ok(downloaded.go_mod)
+    go.fetch(Path::new("/"), &env, &["mod", "download", &format!("{module}@{version}")], phase)?;
+    Ok(cached(go, module, version, "mod"))
+}
+
+/// Where the module cache keeps the `zip` or `mod` of a release: https://go.dev/ref/mod#module-cache.
+fn cached(go: &Toolchain, module: &str, version: &str, end: &str) -> PathBuf {
+    go.module_cache.join("cache/download").join(escaped(module)).join(format!("@v/{}.{end}", escaped(version)))
 }
 
 /// The go.mod for another release. Indirect requirements are left to `go mod tidy`: those of the pinned release would
@@ -257,7 +244,7 @@ fn sum_of<'a>(go_sum: &'a str, module: &str, version: &str) -> Option<&'a str> {
     })
 }
 
-/// Upper-case letters are stored as `!` and the lower-case letter: https://go.dev/ref/mod#module-cache.
+/// Upper-case letters are stored as `!` and the lower-case letter.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

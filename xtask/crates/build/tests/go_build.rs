@@ -1,0 +1,288 @@
+//! The whole stage with the real `go` on programs of a few lines, which need nothing but Go's runtime package.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use build::{Plan, Request, build, plan};
+use model::{Artifact, BuildStep, ByteOrder, Component, ComponentSet, Components, ElfFacts, Source, Target};
+use xshell::{Shell, cmd};
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// GOARCH, `e_machine`; all little endian and 64 bit.
+const ARCHES: [(&str, u16); 5] = [("amd64", 62), ("arm64", 183), ("ppc64le", 21), ("riscv64", 243), ("loong64", 258)];
+
+/// A folder with a set `hello` of two programs, and a cache.
+struct Fixture {
+    dir: PathBuf,
+    components: Components,
+    offline: bool,
+}
+
+impl Fixture {
+    fn new(test: &str) -> Fixture {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-build-{test}"));
+        // From an earlier run; absent on the first.
+        let _ = fs::remove_dir_all(&dir);
+        let component = |name: &str| Component {
+            name: name.into(),
+            package: format!("example.org/hello/cmd/{name}"),
+            checkout_dir: None,
+            optional: name == "extra",
+        };
+        let set = ComponentSet {
+            name: "hello".into(),
+            main_module: "example.org/hello".into(),
+            commit: None,
+            ldflags: vec!["-s".into(), "-w".into(), "-X main.version={version}".into()],
+            tags: vec!["conformance".into()],
+            staging: None,
+            components: vec![component("hello"), component("extra")],
+        };
+        let fixture = Fixture { dir, components: Components { sets: vec![set] }, offline: true };
+        fixture.write(
+            "components/hello/go.mod",
+            "module components/hello\n\ngo 1.21\n\nrequire example.org/hello v1.2.3\n\n\
+             replace example.org/hello => ./source\n",
+        );
+        fixture.write("components/hello/source/go.mod", "module example.org/hello\n\ngo 1.21\n");
+        for name in ["hello", "extra"] {
+            fixture.write(
+                &format!("components/hello/source/cmd/{name}/main.go"),
+                "package main\n\nvar version = \"unset\"\n\nfunc main() { println(version) }\n",
+            );
+        }
+        fixture
+    }
+
+    fn write(&self, name: &str, content: &str) -> PathBuf {
+        let file = self.dir.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, content).unwrap();
+        file
+    }
+
+    fn with<T>(&self, arch: &str, source: Source, only: Option<&[String]>, run: impl Fn(&Request<'_>) -> T) -> T {
+        run(&Request {
+            target: &target(arch),
+            components: &self.components,
+            modules_dir: &self.dir.join("components"),
+            cache_dir: &self.dir.join("cache"),
+            sources: BTreeMap::from([("hello".into(), source)]),
+            only,
+            offline: self.offline,
+        })
+    }
+
+    fn build(&self, arch: &str, source: Source) -> Result<Artifact, String> {
+        let artifacts = self.with(arch, source, None, build).map_err(|e| format!("{e:#}"))?;
+        assert_eq!(artifacts.arch, arch);
+        assert_eq!(artifacts.by_component.len(), 1, "the optional component was not asked for");
+        Ok(artifacts.by_component["hello"].clone())
+    }
+
+    fn module(&self, arch: &str) -> Result<Artifact, String> {
+        self.build(arch, Source::Module(None))
+    }
+}
+
+fn target(arch: &str) -> Target {
+    let (_, machine) = ARCHES.iter().find(|(name, _)| *name == arch).unwrap();
+    Target {
+        name: arch.into(),
+        title: arch.into(),
+        aliases: Vec::new(),
+        elf: ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: *machine },
+        go_env: BTreeMap::new(),
+        emulator: None,
+        component_env: BTreeMap::new(),
+    }
+}
+
+fn host() -> String {
+    let shell = Shell::new().unwrap();
+    proc::exec::run(cmd!(shell, "go env GOHOSTARCH"), LONG).unwrap().stdout.trim().to_owned()
+}
+
+fn foreign() -> &'static str {
+    if host() == "riscv64" { "arm64" } else { "riscv64" }
+}
+
+fn reason(artifact: &Artifact) -> &str {
+    match &artifact.step {
+        BuildStep::Built { why, .. } => why,
+        other => panic!("expected a build, got {other:?}"),
+    }
+}
+
+#[test]
+fn built_once_per_architecture_then_found() {
+    let fixture = Fixture::new("hit");
+    for arch in [host().as_str(), foreign()] {
+        let built = fixture.module(arch).unwrap();
+        assert_eq!(reason(&built), "not built before");
+        assert_eq!(built.version, "v1.2.3");
+        assert!(built.go.starts_with("go1."), "{}", built.go);
+        let found = fixture.module(arch).unwrap();
+        assert!(matches!(found.step, BuildStep::Hit { .. }), "{:?}", found.step);
+        assert_eq!((&found.sha256, &found.path, found.size), (&built.sha256, &built.path, built.size));
+        if arch == host() {
+            let shell = Shell::new().unwrap();
+            let program = &built.path;
+            assert_eq!(proc::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim(), "v1.2.3");
+        }
+    }
+}
+
+#[test]
+fn a_change_is_built_and_named() {
+    let mut fixture = Fixture::new("change");
+    let arch = host();
+    fixture.module(&arch).unwrap();
+    fixture.components.sets[0].ldflags.pop();
+    let why = fixture.module(&arch).unwrap();
+    assert_eq!(reason(&why), "changed: ldflags: `-s -w -X main.version={version}` -> `-s -w`");
+    fixture.write("components/hello/source/cmd/hello/main.go", "package main\n\nfunc main() {}\n");
+    let why = fixture.module(&arch).unwrap();
+    assert!(reason(&why).starts_with("changed: folder ./source: "), "{}", reason(&why));
+}
+
+#[test]
+fn a_damaged_entry_is_found_named_and_built_again() {
+    let fixture = Fixture::new("damage");
+    let first = fixture.module(&host()).unwrap();
+    let mut bytes = fs::read(&first.path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&first.path, bytes).unwrap();
+    let again = fixture.module(&host()).unwrap();
+    let why = reason(&again);
+    assert!(why.contains("damaged") && why.contains(&first.sha256) && why.contains("cache"), "{why}");
+    assert_eq!(again.sha256, first.sha256, "the same inputs give the same bytes");
+    assert!(matches!(fixture.module(&host()).unwrap().step, BuildStep::Hit { .. }));
+}
+
+#[test]
+fn the_compiler_is_quoted() {
+    let fixture = Fixture::new("compiler");
+    fixture.write("components/hello/source/cmd/hello/main.go", "package main\n\nfunc main() { missing() }\n");
+    let error = fixture.module(&host()).unwrap_err();
+    for part in ["failed to build hello v1.2.3", "main.go:3:15: undefined: missing", "to repeat it: cd "] {
+        assert!(error.contains(part), "`{part}` is missing in: {error}");
+    }
+    let left: Vec<_> = fs::read_dir(fixture.dir.join("cache/components")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_plan_tells_and_does_nothing() {
+    let fixture = Fixture::new("plan");
+    let arch = host();
+    let steps = fixture.with(&arch, Source::Module(None), None, plan).unwrap();
+    match &steps[0].plan {
+        Plan::Build { why, command, .. } => {
+            assert_eq!(why, "not built before");
+            let parts = ["CGO_ENABLED=0", "GOOS=linux", &format!("GOARCH={arch}"), "-trimpath", "-tags conformance"];
+            for part in parts.iter().chain(&["-X main.version=v1.2.3'", "-o OUTPUT example.org/hello/cmd/hello"]) {
+                assert!(command.contains(part), "`{part}` is missing in: {command}");
+            }
+        }
+        other => panic!("expected a build, got {other:?}"),
+    }
+    assert!(!fixture.dir.join("cache").exists());
+    let path = fixture.module(&arch).unwrap().path;
+    let steps = fixture.with(&arch, Source::Module(None), None, plan).unwrap();
+    assert!(matches!(&steps[0].plan, Plan::Hit { path: found, .. } if *found == path), "{steps:?}");
+    let steps = fixture.with(&arch, Source::Module(Some("v1.2.4".into())), None, plan).unwrap();
+    assert!(matches!(&steps[0].plan, Plan::Resolve { why } if why.contains("example.org/hello@v1.2.4")), "{steps:?}");
+}
+
+#[test]
+fn prebuilt_files_are_audited_and_used_where_they_are() {
+    let fixture = Fixture::new("prebuilt");
+    let (arch, other) = (host(), foreign());
+    let native = fixture.module(&arch).unwrap();
+    let dir = fixture.dir.join("mine");
+    let prebuilt = || Source::Prebuilt(dir.clone());
+    let missing = fixture.build(&arch, prebuilt()).unwrap_err();
+    assert!(missing.contains("neither") && missing.contains("mine/hello exists"), "{missing}");
+
+    fs::create_dir_all(dir.join(other)).unwrap();
+    fs::copy(&native.path, dir.join("hello")).unwrap();
+    let taken = fixture.build(&arch, prebuilt()).unwrap();
+    assert_eq!((taken.path, taken.sha256.as_str()), (dir.join("hello").canonicalize().unwrap(), &*native.sha256));
+    assert_eq!((taken.version.as_str(), taken.step), ("v1.2.3", BuildStep::Prebuilt));
+
+    let wrong = fixture.build(other, prebuilt()).unwrap_err();
+    for part in ["mine/hello", "ELF machine is ", ", expected ", &format!("GOARCH is {arch}, expected {other}")] {
+        assert!(wrong.contains(part), "`{part}` is missing in: {wrong}");
+    }
+    fs::copy(fixture.module(other).unwrap().path, dir.join(other).join("hello")).unwrap();
+    assert!(fixture.build(other, prebuilt()).unwrap().path.ends_with(format!("{other}/hello")));
+
+    let extra = ["extra".to_owned()];
+    let extra = fixture.with(&arch, Source::Module(None), Some(&extra), build).unwrap();
+    fs::copy(&extra.by_component["extra"].path, dir.join("hello")).unwrap();
+    let mixed_up = fixture.build(&arch, prebuilt()).unwrap_err();
+    assert!(mixed_up.contains("main package is example.org/hello/cmd/extra"), "{mixed_up}");
+
+    fs::copy(&native.path, dir.join("hello")).unwrap();
+    fs::set_permissions(dir.join("hello"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(fixture.build(&arch, prebuilt()).unwrap_err().contains("chmod +x"));
+}
+
+#[test]
+fn a_checkout_is_built_as_it_is() {
+    let fixture = Fixture::new("checkout");
+    let tree = fixture.dir.join("components/hello/source");
+    let checkout = || Source::Checkout(tree.clone());
+    let first = fixture.build(&host(), checkout()).unwrap();
+    assert!(first.version.starts_with("v0.0.0-archive+"), "{}", first.version);
+    assert!(matches!(fixture.build(&host(), checkout()).unwrap().step, BuildStep::Hit { .. }));
+    fixture.write("components/hello/source/cmd/hello/more.go", "package main\n\nfunc init() { println(1) }\n");
+    let second = fixture.build(&host(), checkout()).unwrap();
+    assert!(reason(&second).contains("source tree: "), "{}", reason(&second));
+    assert_ne!(second.sha256, first.sha256);
+
+    let other = fixture.write("other/go.mod", "module example.org/other\n\ngo 1.21\n");
+    let error = fixture.build(&host(), Source::Checkout(other.parent().unwrap().into())).unwrap_err();
+    assert!(error.contains("other is no source tree of example.org/hello/cmd/hello"), "{error}");
+    // The module folder would build the package too, but not from its own source.
+    fixture.write(
+        "elsewhere/go.mod",
+        &fs::read_to_string(fixture.dir.join("components/hello/go.mod")).unwrap().replace("./", "../components/hello/"),
+    );
+    let error = fixture.build(&host(), Source::Checkout(fixture.dir.join("elsewhere"))).unwrap_err();
+    assert!(error.contains("`go list` finds that in"), "{error}");
+}
+
+#[test]
+fn names_that_do_not_exist_are_answered_with_those_that_do() {
+    let fixture = Fixture::new("names");
+    let error = fixture.with(&host(), Source::Module(None), Some(&["etcd".to_owned()]), build).unwrap_err().to_string();
+    assert_eq!(error, "there is no component `etcd`; there are hello, extra");
+}
+
+#[test]
+fn a_release_that_cannot_be_had_is_named() {
+    let fixture = Fixture::new("release");
+    let error = fixture.build(&host(), Source::Module(Some("v9.9.9".into()))).unwrap_err();
+    for part in ["module:v9.9.9", "failed to resolve example.org/hello@v9.9.9", "GOPROXY=off"] {
+        assert!(error.contains(part), "`{part}` is missing in: {error}");
+    }
+}
+
+#[test]
+fn two_builders_at_once_agree() {
+    let fixture = Fixture::new("twice");
+    let arch = host();
+    let both: Vec<Artifact> = std::thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(|| fixture.module(&arch).unwrap()));
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!((&both[0].path, &both[0].sha256), (&both[1].path, &both[1].sha256));
+    assert!(matches!(fixture.module(&arch).unwrap().step, BuildStep::Hit { .. }));
+}
