@@ -35,6 +35,11 @@ impl Paths {
         })
     }
 
+    /// What is known of clusters that `up` started.
+    pub(crate) fn clusters(&self) -> PathBuf {
+        self.cache.join("clusters")
+    }
+
     /// `targets/components`.
     pub(crate) fn modules(&self) -> PathBuf {
         self.targets.join("components")

@@ -49,7 +49,7 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
 fn take_down(booted: &Booted, run: &RunDir, log: &EventLog) -> anyhow::Result<()> {
     booted.stop();
     let green = report::verdict::so_far(&log.events()) == Exit::Ok && !interrupt::requested();
-    if green { Ok(()) } else { booted.collect_stores(&run.public().join("stores")) }
+    if green { Ok(()) } else { booted.collect_stores(&run.stores()) }
 }
 
 /// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code.

@@ -86,13 +86,7 @@ fn resources(catalogue: &Catalogue, options: &CiOptions) -> Result<Vec<StoredRes
 }
 
 fn suite_options(options: &CiOptions, run: &RunDir, seed: u64, repeat: &str) -> Options {
-    let root = run.public().join("history");
-    Options {
-        seed,
-        jobs: options.jobs,
-        history: Arc::new(move |profile, store| root.join(format!("{profile}.{store}"))),
-        repeat: repeat.to_owned(),
-    }
+    Options { seed, jobs: options.jobs, history: run.histories(), repeat: repeat.to_owned() }
 }
 
 /// The command that repeats the run, without its selection.

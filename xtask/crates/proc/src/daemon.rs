@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -125,6 +126,23 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Starts a process that outlives this one, in a session's background: its own group, output to `log`, which is replaced.
+#[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
+pub fn detached(program: &Path, args: &[String], log: &Path) -> anyhow::Result<Identity> {
+    let out = File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
+    let errors = out.try_clone().context("failed to duplicate the log's descriptor")?;
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(out).stderr(errors).process_group(0);
+    let child = command.spawn().with_context(|| format!("failed to start {}", program.display()))?;
+    let pid = Pid::from_child(&child).as_raw_nonzero().get();
+    // Reaps it if it ends while this process is still there; a zombie would look alive.
+    std::thread::spawn(move || {
+        let mut child = child;
+        child.wait()
+    });
+    Identity::of(pid).with_context(|| format!("{} ended at once; see {}", program.display(), log.display()))
 }
 
 #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]

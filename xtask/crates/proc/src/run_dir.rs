@@ -12,6 +12,8 @@ use anyhow::{Context, bail};
 
 use crate::process::Identity;
 
+const EVENTS: &str = "events.jsonl";
+const HISTORIES: &str = "history";
 const OWNER: &str = "owner";
 const LEDGER: &str = "processes";
 
@@ -65,7 +67,7 @@ impl RunDir {
     }
 
     pub fn events(&self) -> PathBuf {
-        self.public.join("events.jsonl")
+        self.public.join(EVENTS)
     }
 
     pub fn logs(&self) -> PathBuf {
@@ -77,9 +79,14 @@ impl RunDir {
         self.logs().join(format!("{}.log", component.replace('/', ".")))
     }
 
-    /// The recorded history of a store: `history/<profile>.<store>`.
-    pub fn history(&self, profile: &str, store: &str) -> PathBuf {
-        self.public.join("history").join(format!("{profile}.{store}"))
+    /// The recorded histories, a folder for each store.
+    pub fn histories(&self) -> PathBuf {
+        self.public.join(HISTORIES)
+    }
+
+    /// Copies of the stores' database files, kept as evidence.
+    pub fn stores(&self) -> PathBuf {
+        self.public.join("stores")
     }
 
     /// The file in which daemons are noted, for [`sweep`].
@@ -114,6 +121,11 @@ impl Drop for RunDir {
             let _ = fs::remove_dir_all(&self.private);
         }
     }
+}
+
+/// Where an ended run has its events and histories, for commands that read it.
+pub fn recorded(public: &Path) -> (PathBuf, PathBuf) {
+    (public.join(EVENTS), public.join(HISTORIES))
 }
 
 /// Writes a file with mode 0600.

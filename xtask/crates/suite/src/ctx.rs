@@ -36,6 +36,7 @@ pub struct Ctx {
     http1: OnceLock<Api>,
     http2: OnceLock<Api>,
     namespace: OnceCell<String>,
+    seed: u64,
     /// Unique in the run and stable for a seed: part of the name of everything that this case creates.
     slug: String,
     random: Mutex<fastrand::Rng>,
@@ -77,11 +78,19 @@ impl Ctx {
             http1: OnceLock::new(),
             http2: OnceLock::new(),
             namespace: OnceCell::new(),
+            seed,
             slug: format!("ap-{short}-{nonce}"),
             random: Mutex::new(random),
             counters: Mutex::new(BTreeMap::new()),
             made: Mutex::new(BTreeSet::new()),
         }
+    }
+
+    /// Another client with connections and choices of its own in the same namespace, which this one cleans up.
+    pub async fn worker(&self, name: &str) -> anyhow::Result<Ctx> {
+        let namespace = self.namespace().await?.to_owned();
+        let worker = Ctx::new(Arc::clone(&self.ground), &format!("{}/{name}", self.client), self.seed);
+        Ok(Ctx { namespace: OnceCell::new_with(Some(namespace)), ..worker })
     }
 
     pub fn profile(&self) -> &ProfileInfo {

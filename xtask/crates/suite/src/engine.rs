@@ -35,8 +35,8 @@ pub struct Options {
     pub seed: u64,
     /// Cases at the same time.
     pub jobs: usize,
-    /// Folder of a store's history, by profile and store name.
-    pub history: Arc<dyn Fn(&str, &str) -> PathBuf + Send + Sync>,
+    /// The folder in which each store's history gets a folder.
+    pub history: PathBuf,
     /// The command that repeats the run; ` --check ID` is added for a case.
     pub repeat: String,
 }
@@ -210,7 +210,7 @@ impl Engine<'_> {
                 let ended = tokio::time::timeout(limit, collector.finish(limit)).await;
                 let ended = ended.unwrap_or_else(|_| Err(anyhow!("no answer within {:.0} s", limit.as_secs_f64())));
                 let history = recorder.take();
-                history_files::write(&(self.options.history)(&profile, &store), &history)?;
+                history_files::write(&self.options.history, &history)?;
                 if let Err(error) = ended {
                     trouble = Err(error.context(format!("the history of {profile}/{store} has no end")));
                 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use model::history::History;
@@ -14,8 +14,9 @@ const REVISIONS: &str = "revisions.jsonl";
 const OPERATIONS: &str = "operations.jsonl";
 const STREAMS: &str = "streams.jsonl";
 
-/// Writes a history into the folder `dir`, which is made.
-pub fn write(dir: &Path, history: &History) -> anyhow::Result<()> {
+/// Writes a history into its folder `<profile>.<store>` below `root`.
+pub fn write(root: &Path, history: &History) -> anyhow::Result<()> {
+    let dir = &root.join(format!("{}.{}", history.meta.profile, history.meta.store));
     std::fs::create_dir_all(dir).with_context(|| format!("failed to create {}", dir.display()))?;
     lines(&dir.join(REVISIONS), &history.revisions)?;
     lines(&dir.join(OPERATIONS), &history.operations)?;
@@ -24,7 +25,15 @@ pub fn write(dir: &Path, history: &History) -> anyhow::Result<()> {
     lines(&dir.join(META), std::slice::from_ref(&history.meta))
 }
 
-/// Reads what [`write`] wrote; names the file and line of what is wrong.
+/// Reads every history below `root`, in the order of their names.
+pub fn read_all(root: &Path) -> anyhow::Result<Vec<History>> {
+    let entries = std::fs::read_dir(root).with_context(|| format!("no recorded histories in {}", root.display()))?;
+    let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    folders.sort();
+    folders.iter().map(|folder| read(folder)).collect()
+}
+
+/// Reads one folder that [`write`] wrote; names the file and line of what is wrong.
 pub fn read(dir: &Path) -> anyhow::Result<History> {
     let mut meta = parse(&dir.join(META))?;
     let meta = meta.pop().with_context(|| format!("{} is empty", dir.join(META).display()))?;

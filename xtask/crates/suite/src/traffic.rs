@@ -1,8 +1,214 @@
-//! The workload under the whole-run judges: several writers and readers, watchers from every kind of start.
+//! The workload under the whole-run judges: writers that contend for the same objects, readers with every kind of
+//! resource version, watchers from every kind of start. It asserts nothing but that requests are answered; what the
+//! answers are worth is for the judges.
+//!
+//! The amount is fixed and the choices follow from the seed, so two runs of one seed ask for the same.
 
+use anyhow::Context;
+use futures::future::try_join_all;
+use serde_json::json;
+
+use crate::api::{MERGE_PATCH, Response, Transport, query};
 use crate::check::Stop;
 use crate::ctx::Ctx;
+use crate::object::{CONFIG_MAPS, Object, config_map};
+use crate::watch::{Event, Next, Watch, WatchOptions};
 
-pub(crate) async fn run(_ctx: &Ctx) -> Result<(), Stop> {
+const WRITERS: usize = 4;
+/// Steps of one writer; each is a read and mostly a write.
+const STEPS: usize = 120;
+const READERS: usize = 2;
+const READS: usize = 60;
+/// Few names, so that writers collide.
+const NAMES: u32 = 10;
+/// A resuming watcher reads so many events before it starts over.
+const EVENTS_PER_STREAM: usize = 15;
+/// Seconds until the last write must have reached every watcher.
+const LIVENESS: f64 = 60.0;
+const MARKER: &str = "marker";
+/// The label that selecting watchers ask for; writers set and remove it.
+const TEAM: &str = "team=a";
+
+/// Runs the whole workload. The counters of `ctx` say how much there was.
+pub(crate) async fn run(ctx: &Ctx) -> Result<(), Stop> {
+    let begin = ctx.create(&CONFIG_MAPS, &config_map("begin")).await?.rv();
+    let watchers = try_join_all(watchers(ctx, begin).await?);
+    let work = async {
+        let writers = try_join_all((1..=WRITERS).map(|n| write(ctx, n)));
+        let readers = try_join_all((1..=READERS).map(|n| read(ctx, n, begin)));
+        futures::try_join!(writers, readers)?;
+        let marker = config_map(MARKER).with("metadata.labels", json!({"team": "a"}));
+        ctx.create(&CONFIG_MAPS, &marker).await?;
+        Ok::<(), Stop>(())
+    };
+    futures::try_join!(work, watchers)?;
     Ok(())
+}
+
+/// One sequential client that reads, changes, creates and deletes.
+async fn write(parent: &Ctx, number: usize) -> Result<(), Stop> {
+    let ctx = parent.worker(&format!("writer-{number}")).await?;
+    for step in 0..STEPS {
+        let name = format!("k{}", ctx.random().u32(..NAMES));
+        let choice = ctx.random().u32(..100);
+        let seen = ctx.try_get(&CONFIG_MAPS, &name, "").await?;
+        let unique = format!("{number}-{step}");
+        let answer = if seen.status == 404 {
+            ctx.try_create(&CONFIG_MAPS, &labelled(&ctx, config_map(&name)).with("data.by", unique)).await?
+        } else {
+            change(&ctx, &name, &seen, choice, unique).await?
+        };
+        parent.count(&format!("writes answered {}", answer.status), 1);
+        expected(&answer, &[200, 201, 404, 409])?;
+    }
+    Ok(())
+}
+
+async fn change(ctx: &Ctx, name: &str, seen: &Response, choice: u32, unique: String) -> anyhow::Result<Response> {
+    match choice {
+        0..60 => {
+            let object = labelled(ctx, seen.object()?).with("data.by", unique);
+            ctx.try_update(&CONFIG_MAPS, &object).await
+        }
+        60..75 => {
+            let patch = json!({"data": {"by": unique}});
+            ctx.try_patch(&CONFIG_MAPS, name, MERGE_PATCH, &patch, "").await
+        }
+        75..80 => ctx.try_update(&CONFIG_MAPS, &seen.object()?).await,
+        _ => ctx.try_delete(&CONFIG_MAPS, name, &json!(null)).await,
+    }
+}
+
+/// In or out of the selected team, by chance.
+fn labelled(ctx: &Ctx, object: Object) -> Object {
+    let team = if ctx.random().bool() { "a" } else { "b" };
+    object.with("metadata.labels", json!({"team": team}))
+}
+
+/// One sequential client that reads with every kind of resource version.
+async fn read(parent: &Ctx, number: usize, begin: u64) -> Result<(), Stop> {
+    let ctx = parent.worker(&format!("reader-{number}")).await?;
+    let mut newest = begin;
+    for _ in 0..READS {
+        let at = ctx.random().u64(begin..=newest).to_string();
+        let name = format!("k{}", ctx.random().u32(..NAMES));
+        let kind = ctx.random().u32(..7);
+        let list = |pairs: &[(&str, &str)]| query(pairs);
+        let answer = match kind {
+            0 | 1 => ctx.try_list(&CONFIG_MAPS, "").await?,
+            2 => ctx.try_list(&CONFIG_MAPS, &list(&[("resourceVersion", "0")])).await?,
+            3 => {
+                let exact = [("resourceVersion", at.as_str()), ("resourceVersionMatch", "Exact")];
+                ctx.try_list(&CONFIG_MAPS, &list(&exact)).await?
+            }
+            4 => {
+                let not_older = [("resourceVersion", at.as_str()), ("resourceVersionMatch", "NotOlderThan")];
+                ctx.try_list(&CONFIG_MAPS, &list(&not_older)).await?
+            }
+            5 => ctx.try_get(&CONFIG_MAPS, &name, "").await?,
+            _ => ctx.try_get(&CONFIG_MAPS, &name, &list(&[("resourceVersion", &at)])).await?,
+        };
+        expected(&answer, &[200, 404])?;
+        if kind < 2 {
+            newest = newest.max(answer.object()?.rv());
+        }
+    }
+    Ok(())
+}
+
+/// Opens the first stream of every watcher, so that all of them see the whole workload.
+async fn watchers(parent: &Ctx, begin: u64) -> Result<Vec<futures::future::BoxFuture<'_, Result<(), Stop>>>, Stop> {
+    use Transport::{Http1, Http2};
+    let from = WatchOptions::after(begin);
+    let zero = WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
+    let initial = WatchOptions { initial_events: true, ..WatchOptions::default() }.bookmarks();
+    let plans = [
+        ("from-unset", Http2, WatchOptions::default(), None),
+        ("from-zero", Http1, zero, None),
+        ("from-list-1", Http1, from.clone(), None),
+        ("from-list-2", Http2, from.clone().bookmarks(), None),
+        ("initial-events", Http2, initial, None),
+        ("selecting-1", Http1, from.clone().labels(TEAM), None),
+        ("selecting-2", Http2, from.clone().labels(TEAM).bookmarks(), None),
+        ("resuming-1", Http1, from.clone(), Some(EVENTS_PER_STREAM)),
+        ("resuming-2", Http2, from.clone().bookmarks(), Some(EVENTS_PER_STREAM)),
+        ("resuming-selecting", Http2, from.labels(TEAM), Some(EVENTS_PER_STREAM)),
+    ];
+    let mut watchers: Vec<futures::future::BoxFuture<'_, Result<(), Stop>>> = Vec::new();
+    for (name, transport, options, cut) in plans {
+        let ctx = parent.worker(name).await?;
+        let first = open(&ctx, transport, &options).await?;
+        watchers.push(Box::pin(async move {
+            let streams = follow(&ctx, first, transport, options, cut).await?;
+            parent.count("streams", streams);
+            Ok(())
+        }));
+    }
+    Ok(watchers)
+}
+
+/// Reads to the marker; with `cut`, closes after so many events and resumes from the last one.
+async fn follow(
+    ctx: &Ctx,
+    mut watch: Watch,
+    transport: Transport,
+    options: WatchOptions,
+    cut: Option<usize>,
+) -> Result<u64, Stop> {
+    let mut streams = 1;
+    loop {
+        let last = match read_some(&mut watch, cut.unwrap_or(usize::MAX), ctx).await? {
+            Progress::Marker => return Ok(streams),
+            Progress::Cut(last) => last,
+        };
+        let id = watch.id();
+        drop(watch);
+        let resumed = WatchOptions { resource_version: Some(last.to_string()), ..options.clone() }.resuming(id);
+        watch = open(ctx, transport, &resumed).await?;
+        streams += 1;
+    }
+}
+
+enum Progress {
+    Marker,
+    /// The resource version of the last event.
+    Cut(u64),
+}
+
+async fn read_some(watch: &mut Watch, count: usize, ctx: &Ctx) -> Result<Progress, Stop> {
+    let mut seen = 0;
+    loop {
+        let event: Event = match watch.poll(ctx.limit(LIVENESS)).await? {
+            Next::Event(event) => *event,
+            Next::End => {
+                let end = watch.end().map(|end| format!("{end:?}")).unwrap_or_default();
+                return Err(Stop::failed(format!("{} ended before the marker: {end}", ctx.client)));
+            }
+            Next::Nothing => {
+                let what = format!("the marker on the watch of {}; last seen: {}", ctx.client, watch.last_rv());
+                return Err(Stop::TimedOut { what });
+            }
+        };
+        if event.object.name() == MARKER {
+            return Ok(Progress::Marker);
+        }
+        seen += 1;
+        if seen >= count {
+            return Ok(Progress::Cut(event.frame.rv));
+        }
+    }
+}
+
+async fn open(ctx: &Ctx, transport: Transport, options: &WatchOptions) -> Result<Watch, Stop> {
+    match ctx.try_watch(transport, &CONFIG_MAPS, options).await? {
+        Ok(watch) => Ok(watch),
+        Err(refusal) => Err(Stop::failed(format!("a watch of the traffic was refused: {refusal}"))),
+    }
+}
+
+fn expected(answer: &Response, statuses: &[u16]) -> anyhow::Result<()> {
+    if statuses.contains(&answer.status) {
+        return Ok(());
+    }
+    Err(anyhow::anyhow!("{answer}")).context("a request of the traffic was answered unexpectedly")
 }
