@@ -158,8 +158,16 @@ impl Toolchain {
         Ok(output.stdout)
     }
 
-    /// Runs `go build -v`; `phase` shows the packages as they are compiled.
-    pub(crate) fn build(&self, dir: &Path, env: &Env, args: &[String], phase: &Phase) -> anyhow::Result<()> {
+    /// Runs `go build -v`; `phase` shows the packages as they are compiled. An error shows the compiler's own words and
+    /// `repeat`, the command for people.
+    pub(crate) fn build(
+        &self,
+        dir: &Path,
+        env: &Env,
+        args: &[String],
+        repeat: &str,
+        phase: &Phase,
+    ) -> anyhow::Result<()> {
         let shell = shell_in(dir)?;
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let mut packages = 0;
@@ -182,11 +190,7 @@ impl Toolchain {
                 if left_out > 0 {
                     messages.push(format!("({left_out} more lines)"));
                 }
-                bail!(
-                    "`go build` failed ({status}):\n{}\nto repeat it: {}",
-                    messages.join("\n"),
-                    shown(dir, env, &self.program, &args)
-                )
+                bail!("`go build` failed ({status}):\n{}\nto repeat it: {repeat}", messages.join("\n"))
             }
             Err(other) => Err(other.into()),
         }

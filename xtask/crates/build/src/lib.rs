@@ -174,8 +174,9 @@ fn run(
         let args = build.args(job, &date, &output)?;
         let mut env = build.env.clone();
         env.insert("GOTMPDIR".to_owned(), unfinished.work().to_string_lossy().into_owned());
-        build.go.build(&build.dir, &env, &args, &phase)?;
-        Ok(build.go.shown(&build.dir, &build.env, &args))
+        let repeat = build.go.shown(&build.dir, &build.env, &build.args(job, &date, Path::new("/dev/null"))?);
+        build.go.build(&build.dir, &env, &args, &repeat, &phase)?;
+        Ok(repeat)
     });
     let command = compiled.with_context(|| match &build.tree {
         Tree::Module(module) if request.offline => match module.missing(&build.go) {
