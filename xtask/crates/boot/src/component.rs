@@ -55,6 +55,16 @@ impl Component {
         Component { name, spec, flags, ready, times, daemon: None }
     }
 
+    /// Program, arguments and flags as one line of shell, in the background, output to the log.
+    pub(crate) fn shell_command(&self) -> String {
+        let env = self.spec.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        let words = [quoted(&self.spec.program.display().to_string())];
+        let args = self.spec.args.iter().map(|arg| quoted(arg));
+        let flags = self.flags.iter().map(|(name, value)| quoted(&format!("--{name}={value}")));
+        let line: Vec<String> = env.chain(words).chain(args).chain(flags).collect();
+        format!("{} >>{} 2>&1 &", line.join(" "), quoted(&self.spec.log.display().to_string()))
+    }
+
     /// Starts the process without waiting for it.
     pub(crate) fn launch(&mut self) -> anyhow::Result<()> {
         if self.daemon.is_some() {
@@ -129,6 +139,11 @@ impl Component {
     pub(crate) fn lost_its_port(&self) -> bool {
         tail(&self.spec.log, LAST_LINES).contains("address already in use")
     }
+}
+
+/// For a POSIX shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn log_tail(log: &Path) -> String {

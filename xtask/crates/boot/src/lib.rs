@@ -10,7 +10,7 @@ mod kubeconfig;
 mod pki;
 mod process;
 
-pub use process::{Booted, up};
+pub use process::{Booted, script, up};
 
 /// Which control planes to start.
 #[derive(Clone, Debug)]

@@ -56,6 +56,29 @@ pub fn up(target: &Target, artifacts: &Artifacts, topology: &Topology, run: &Run
     Ok(assemble(target, artifacts, execution, booted))
 }
 
+/// A shell script that starts a profile by hand: the same programs, flags, files and certificates, and nothing else.
+///
+/// It prints `ready` when the apiserver is, and then waits. `cargo xtask bench` measures [`up`] against it.
+pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &RunDir) -> anyhow::Result<String> {
+    tls::install();
+    let execution = execution::prepare(target, artifacts)?;
+    let plan = Plan { target, artifacts, execution: &execution, pki: &pki::create(run)?, run };
+    let mut lines = vec!["#!/bin/sh".to_owned()];
+    let draft = plan.draft(profile, 0)?;
+    for component in draft.stores.iter().chain([&draft.apiserver]) {
+        lines.push(component.shell_command());
+        lines.push(format!(
+            "until curl -s --cacert {} --cert {} --key {} {} >/dev/null; do sleep 0.02; done",
+            plan.pki.ca.display(),
+            plan.pki.admin.cert.display(),
+            plan.pki.admin.key.display(),
+            format_args!("-f {}", component.ready.url),
+        ));
+    }
+    lines.extend(["echo ready".into(), "wait".into()]);
+    Ok(lines.join("\n") + "\n")
+}
+
 impl Booted {
     /// Copies every store's database file into `into`, as evidence. Call after [`Booted::stop`]: the file is then whole.
     pub fn collect_stores(&self, into: &Path) -> anyhow::Result<()> {
@@ -87,6 +110,14 @@ struct Plan<'a> {
     execution: &'a Execution,
     pki: &'a Pki,
     run: &'a RunDir,
+}
+
+/// A profile that is ready to be started.
+struct Draft {
+    stores: Vec<Component>,
+    apiserver: Component,
+    info: ProfileInfo,
+    data: Vec<(String, PathBuf)>,
 }
 
 struct ControlPlane {
@@ -122,9 +153,28 @@ impl Plan<'_> {
         attempt: usize,
         started: &mut Vec<Component>,
     ) -> anyhow::Result<ControlPlane> {
+        let Draft { stores, apiserver, info, data } = self.draft(profile, attempt)?;
+        for mut etcd in stores {
+            let launched = etcd.launch();
+            started.push(etcd);
+            launched?;
+        }
+        for etcd in started.iter_mut() {
+            etcd.wait_ready(OnInterrupt::Stop)?;
+        }
+        started.push(apiserver);
+        if let Some(apiserver) = started.last_mut() {
+            apiserver.start()?;
+        }
+        Ok(ControlPlane { info, components: std::mem::take(started), data })
+    }
+
+    /// Everything of a profile but its processes: ports, folders, files, flags.
+    fn draft(&self, profile: &Profile, attempt: usize) -> anyhow::Result<Draft> {
         let dir = self.run.private_dir(&format!("{}/{attempt}", profile.name))?;
         let mut servers = BTreeMap::new();
         let mut data = Vec::new();
+        let mut stores = Vec::new();
         for store in &profile.stores {
             let ports = StorePorts { client: ports::free()?, peer: ports::free()? };
             servers.insert(store.name.clone(), url(ports.client));
@@ -132,26 +182,17 @@ impl Plan<'_> {
             let flags = flags::etcd(store, &dir, &ports, self.pki, self.execution.factor);
             data.push((format!("{}.{}", profile.name, store.name), dir));
             let name = format!("{}/etcd-{}", profile.name, store.name);
-            let mut etcd = self.component(name, "etcd", flags, format!("{}/readyz", url(ports.client)))?;
-            let launched = etcd.launch();
-            started.push(etcd);
-            launched?;
+            stores.push(self.component(name, "etcd", flags, format!("{}/readyz", url(ports.client)))?);
         }
         for (name, text) in &profile.files {
             write_private_file(&dir.join(name), flags::fill(text, &dir, &servers)?.as_bytes())?;
-        }
-        for etcd in started.iter_mut() {
-            etcd.wait_ready(OnInterrupt::Stop)?;
         }
         let port = ports::free()?;
         let flags = flags::apiserver(profile, &dir, port, &servers, self.pki)?;
         let info = self.info(profile, &dir, port, &servers, &flags)?;
         let name = format!("{}/kube-apiserver", profile.name);
-        let mut apiserver = self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(port)))?;
-        let ready = apiserver.start();
-        started.push(apiserver);
-        ready?;
-        Ok(ControlPlane { info, components: std::mem::take(started), data })
+        let apiserver = self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(port)))?;
+        Ok(Draft { stores, apiserver, info, data })
     }
 
     fn component(&self, name: String, program: &str, flags: Flags, ready: String) -> anyhow::Result<Component> {

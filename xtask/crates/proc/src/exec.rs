@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+pub use xshell::{Cmd, Shell, cmd};
+
 use crate::interrupt::{self, Interrupted};
 use crate::{process, spawner};
 
@@ -36,13 +38,13 @@ pub enum ExecError {
 }
 
 /// Runs `cmd` and returns what it printed.
-pub fn run(cmd: xshell::Cmd<'_>, limit: Duration) -> Result<Output, ExecError> {
+pub fn run(cmd: Cmd<'_>, limit: Duration) -> Result<Output, ExecError> {
     run_with(cmd, limit, |_| {})
 }
 
 /// Like [`run`]; `on_line` sees each line of stderr as it comes, and nothing at least every 100 ms.
 pub fn run_with(
-    cmd: xshell::Cmd<'_>,
+    cmd: Cmd<'_>,
     limit: Duration,
     mut on_line: impl FnMut(Option<&str>),
 ) -> Result<Output, ExecError> {
@@ -130,7 +132,6 @@ fn tail(output: &Output) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xshell::{Shell, cmd};
 
     const LONG: Duration = Duration::from_secs(60);
 
