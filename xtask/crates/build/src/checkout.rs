@@ -177,8 +177,8 @@ mod tests {
 
     fn git(dir: &TempDir, args: &[&str]) {
         let shell = shell_in(dir.path()).unwrap();
-        let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"];
-        let command = shell.cmd("git").args(identity).args(args);
+        let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
+        let command = shell.cmd("git").args(identity).args(args).env("GIT_CONFIG_GLOBAL", "/dev/null");
         exec::run(command.env("GIT_COMMITTER_DATE", "2026-01-02T03:04:05+02:00"), GIT).unwrap();
     }
 

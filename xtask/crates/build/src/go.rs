@@ -100,6 +100,7 @@ impl Toolchain {
             go_mod.display()
         );
         let program = exec::find("go").ok_or_else(|| anyhow!("there is no `go` on PATH; {advice}"))?;
+        let program = std::path::absolute(program)?;
         let mut toolchain = Toolchain { program, version: String::new(), module_cache: PathBuf::new() };
         // From `/`, because inside of a module that is too new for it every `go` command fails.
         let answer = toolchain.ask(Path::new("/"), &Env::new(), &["env", "GOVERSION", "GOMODCACHE"])?;

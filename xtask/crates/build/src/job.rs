@@ -155,7 +155,9 @@ fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: 
         Source::Prebuilt(dir) => Ok(Prepared::Prebuilt(dir.clone())),
         Source::Checkout(path) => {
             let env = go::build_env(request.target, checkout::GO_FLAGS, request.offline);
+            let reading = progress::Phase::start(format!("read {}", path.display()));
             let checkout = Rc::new(checkout::inspect(path)?);
+            drop(reading);
             checkout.note.iter().for_each(|note| progress::say(note));
             Ok(Prepared::Checkout { checkout, env })
         }

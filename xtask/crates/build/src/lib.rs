@@ -73,15 +73,34 @@ pub enum Plan {
     Take { path: PathBuf },
 }
 
+/// One line, and the command on a second one where there is one.
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Step { component, arch, version, .. } = self;
+        write!(f, "{component}{}{version} {arch}: ", if version.is_empty() { "" } else { " " })?;
+        match &self.plan {
+            Plan::Hit { key, path } => write!(f, "cache hit {}, {}", &key[..SHORT], path.display()),
+            Plan::Build { why, command, .. } => write!(f, "cache miss, {why}\n  {command}"),
+            Plan::Resolve { why } => f.write_str(why),
+            Plan::Take { path } => write!(f, "to be audited and taken from {}", path.display()),
+        }
+    }
+}
+
 /// Builds, or finds in the cache, every component that is asked for, one after the other.
 ///
 /// # Errors
 /// A missing or too old Go, a compiler error with the compiler's own words, a file that is not what was asked for, an
 /// unknown name, an interrupt (`proc::exec::ExecError::Interrupted` or `proc::interrupt::Interrupted` in the chain).
 pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
-    let cache = Cache::at(request.cache_dir.join("components"));
+    let (modules_dir, cache_dir) = absolute(request)?;
+    let request = &request.at(&modules_dir, &cache_dir);
+    let cache = Cache::at(cache_dir.join("components"));
     let mut artifacts = Artifacts { arch: request.target.name.clone(), by_component: BTreeMap::new() };
-    for job in job::jobs(request, Resolve::Now)? {
+    let mut jobs = job::jobs(request, Resolve::Now)?;
+    // A wrong file is refused now, and not after minutes of compiling the others.
+    jobs.sort_by_key(|job| matches!(job.work, Work::Build(_)));
+    for job in jobs {
         interrupt::check()?;
         let artifact = match &job.work {
             Work::Build(build) => build_or_find(request, &cache, &job, build)?,
@@ -98,9 +117,22 @@ pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
 /// # Errors
 /// As for [`build`], as far as they show without building.
 pub fn plan(request: &Request<'_>) -> anyhow::Result<Vec<Step>> {
-    let cache = Cache::at(request.cache_dir.join("components"));
+    let (modules_dir, cache_dir) = absolute(request)?;
+    let request = &request.at(&modules_dir, &cache_dir);
+    let cache = Cache::at(cache_dir.join("components"));
     let jobs = job::jobs(request, Resolve::Never)?;
     jobs.iter().map(|job| step(request, &cache, job)).collect()
+}
+
+impl Request<'_> {
+    fn at<'b>(&'b self, modules_dir: &'b Path, cache_dir: &'b Path) -> Request<'b> {
+        Request { modules_dir, cache_dir, sources: self.sources.clone(), ..*self }
+    }
+}
+
+/// The request's folders as absolute paths: `go` runs in other folders than ours.
+fn absolute(request: &Request<'_>) -> anyhow::Result<(PathBuf, PathBuf)> {
+    Ok((std::path::absolute(request.modules_dir)?, std::path::absolute(request.cache_dir)?))
 }
 
 fn step(request: &Request<'_>, cache: &Cache, job: &Job<'_>) -> anyhow::Result<Step> {

@@ -65,9 +65,14 @@ impl Fixture {
         file
     }
 
-    fn with<T>(&self, arch: &str, source: Source, only: Option<&[String]>, run: impl Fn(&Request<'_>) -> T) -> T {
+    fn append(&self, name: &str, content: &str) {
+        let before = fs::read_to_string(self.dir.join(name)).unwrap_or_default();
+        self.write(name, &(before + content));
+    }
+
+    fn with<T>(&self, target: &Target, source: Source, only: Option<&[String]>, run: impl Fn(&Request<'_>) -> T) -> T {
         run(&Request {
-            target: &target(arch),
+            target,
             components: &self.components,
             modules_dir: &self.dir.join("components"),
             cache_dir: &self.dir.join("cache"),
@@ -78,7 +83,7 @@ impl Fixture {
     }
 
     fn build(&self, arch: &str, source: Source) -> Result<Artifact, String> {
-        let artifacts = self.with(arch, source, None, build).map_err(|e| format!("{e:#}"))?;
+        let artifacts = self.with(&target(arch), source, None, build).map_err(|e| format!("{e:#}"))?;
         assert_eq!(artifacts.arch, arch);
         assert_eq!(artifacts.by_component.len(), 1, "the optional component was not asked for");
         Ok(artifacts.by_component["hello"].clone())
@@ -111,6 +116,20 @@ fn foreign() -> &'static str {
     if host() == "riscv64" { "arm64" } else { "riscv64" }
 }
 
+/// The path as seen from this process's working directory.
+fn relative(path: &Path) -> PathBuf {
+    let up: PathBuf = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect();
+    up.join(path.strip_prefix("/").unwrap())
+}
+
+/// The key under which the first component would be kept.
+fn key(request: &Request<'_>) -> String {
+    match &plan(request).unwrap()[0].plan {
+        Plan::Build { key, .. } | Plan::Hit { key, .. } => key.clone(),
+        other => panic!("no key in {other:?}"),
+    }
+}
+
 fn reason(artifact: &Artifact) -> &str {
     match &artifact.step {
         BuildStep::Built { why, .. } => why,
@@ -134,6 +153,46 @@ fn built_once_per_architecture_then_found() {
             let program = &built.path;
             assert_eq!(proc::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim(), "v1.2.3");
         }
+    }
+}
+
+#[test]
+fn relative_folders_are_the_same_folders() {
+    let mut fixture = Fixture::new("relative");
+    let built = fixture.module(&host()).unwrap();
+    fixture.dir = relative(&fixture.dir);
+    let found = fixture.module(&host()).unwrap();
+    assert!(matches!(found.step, BuildStep::Hit { .. }), "{:?}", found.step);
+    let checkout = fixture.build(&host(), Source::Checkout(fixture.dir.join("components/hello/source"))).unwrap();
+    assert!(checkout.path.is_file() && built.path.is_file());
+}
+
+#[test]
+fn whatever_shapes_the_binary_changes_the_key() {
+    type Change = fn(&mut Fixture, &mut Target);
+    let changes: [(&str, Change); 10] = [
+        ("tags", |f, _| f.components.sets[0].tags.push("x".into())),
+        ("ldflags", |f, _| f.components.sets[0].ldflags.push("-X main.x=y".into())),
+        ("commit", |f, _| f.components.sets[0].commit = Some("0123456789abcdef".into())),
+        ("package", |f, _| f.components.sets[0].components[0].package.push_str("/inner")),
+        ("GOARCH", |_, t| *t = target(foreign())),
+        ("go_env", |_, t| drop(t.go_env.insert("EXAMPLE".into(), "1".into()))),
+        ("go.mod", |f, _| f.append("components/hello/go.mod", "// x\n")),
+        ("go.sum", |f, _| f.append("components/hello/go.sum", "")),
+        ("tools.go", |f, _| f.append("components/hello/tools.go", "package tools\n")),
+        ("source", |f, _| f.append("components/hello/source/cmd/hello/main.go", "// x\n")),
+    ];
+    let key_after = |change: Option<Change>| {
+        let (mut fixture, mut target) = (Fixture::new("key"), target(&host()));
+        if let Some(change) = change {
+            change(&mut fixture, &mut target);
+        }
+        fixture.with(&target, Source::Module(None), None, key)
+    };
+    let base = key_after(None);
+    assert_eq!(key_after(None), base);
+    for (name, change) in changes {
+        assert_ne!(key_after(Some(change)), base, "{name}");
     }
 }
 
@@ -181,7 +240,7 @@ fn the_compiler_is_quoted() {
 fn a_plan_tells_and_does_nothing() {
     let fixture = Fixture::new("plan");
     let arch = host();
-    let steps = fixture.with(&arch, Source::Module(None), None, plan).unwrap();
+    let steps = fixture.with(&target(&arch), Source::Module(None), None, plan).unwrap();
     match &steps[0].plan {
         Plan::Build { why, command, .. } => {
             assert_eq!(why, "not built before");
@@ -192,11 +251,16 @@ fn a_plan_tells_and_does_nothing() {
         }
         other => panic!("expected a build, got {other:?}"),
     }
+    assert!(
+        steps[0].to_string().starts_with(&format!("hello v1.2.3 {arch}: cache miss, not built before\n")),
+        "{}",
+        steps[0]
+    );
     assert!(!fixture.dir.join("cache").exists());
     let path = fixture.module(&arch).unwrap().path;
-    let steps = fixture.with(&arch, Source::Module(None), None, plan).unwrap();
+    let steps = fixture.with(&target(&arch), Source::Module(None), None, plan).unwrap();
     assert!(matches!(&steps[0].plan, Plan::Hit { path: found, .. } if *found == path), "{steps:?}");
-    let steps = fixture.with(&arch, Source::Module(Some("v1.2.4".into())), None, plan).unwrap();
+    let steps = fixture.with(&target(&arch), Source::Module(Some("v1.2.4".into())), None, plan).unwrap();
     assert!(matches!(&steps[0].plan, Plan::Resolve { why } if why.contains("example.org/hello@v1.2.4")), "{steps:?}");
 }
 
@@ -224,7 +288,7 @@ fn prebuilt_files_are_audited_and_used_where_they_are() {
     assert!(fixture.build(other, prebuilt()).unwrap().path.ends_with(format!("{other}/hello")));
 
     let extra = ["extra".to_owned()];
-    let extra = fixture.with(&arch, Source::Module(None), Some(&extra), build).unwrap();
+    let extra = fixture.with(&target(&arch), Source::Module(None), Some(&extra), build).unwrap();
     fs::copy(&extra.by_component["extra"].path, dir.join("hello")).unwrap();
     let mixed_up = fixture.build(&arch, prebuilt()).unwrap_err();
     assert!(mixed_up.contains("main package is example.org/hello/cmd/extra"), "{mixed_up}");
@@ -259,10 +323,42 @@ fn a_checkout_is_built_as_it_is() {
     assert!(error.contains("`go list` finds that in"), "{error}");
 }
 
+/// The shape of Kubernetes' own repository: a workspace whose libraries are folders below the main module.
+#[test]
+fn a_tagged_workspace_is_a_release() {
+    let fixture = Fixture::new("workspace");
+    fixture.write("tree/go.work", "go 1.21\n\nuse (\n\t.\n\t./staging/lib\n)\n");
+    fixture.write(
+        "tree/go.mod",
+        "module example.org/hello\n\ngo 1.21\n\nrequire example.org/lib v0.0.0\n\n\
+         replace example.org/lib => ./staging/lib\n",
+    );
+    fixture.write(
+        "tree/cmd/hello/main.go",
+        "package main\n\nimport \"example.org/lib\"\n\nvar version string\n\nfunc main() { println(version, lib.Name) }\n",
+    );
+    fixture.write("tree/staging/lib/go.mod", "module example.org/lib\n\ngo 1.21\n");
+    fixture.write("tree/staging/lib/lib.go", "package lib\n\nconst Name = \"staged\"\n");
+    let shell = Shell::new().unwrap();
+    let tree = fixture.dir.join("tree");
+    for step in ["init", "add .", "-c user.name=t -c user.email=t@example.org commit -m one", "tag v1.99.0"] {
+        let words = step.split(' ');
+        let git = cmd!(shell, "git -C {tree} {words...}").env("GIT_CONFIG_GLOBAL", "/dev/null");
+        proc::exec::run(git, LONG).unwrap();
+    }
+    let built = fixture.build(&host(), Source::Checkout(tree)).unwrap();
+    assert_eq!(built.version, "v1.99.0");
+    let program = &built.path;
+    assert_eq!(proc::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim(), "v1.99.0 staged");
+}
+
 #[test]
 fn names_that_do_not_exist_are_answered_with_those_that_do() {
     let fixture = Fixture::new("names");
-    let error = fixture.with(&host(), Source::Module(None), Some(&["etcd".to_owned()]), build).unwrap_err().to_string();
+    let error = fixture
+        .with(&target(&host()), Source::Module(None), Some(&["etcd".to_owned()]), build)
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "there is no component `etcd`; there are hello, extra");
 }
 
