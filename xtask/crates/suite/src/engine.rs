@@ -18,7 +18,7 @@ use crate::judge::Judgement;
 use crate::record::{Clock, Recorder};
 use crate::selection::Case;
 use crate::store::{Collector, Store};
-use crate::{history_files, traffic};
+use crate::{history_files, traffic, wait};
 
 /// Takes the events of the run, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
@@ -44,6 +44,8 @@ pub struct Options {
 /// The longest a single case may take on the reference machine.
 const CASE_LIMIT: Duration = Duration::from_secs(120);
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(60);
+/// How long the server may take to finish what the clean-up of the cases began.
+const RESIDUE_LIMIT: Duration = Duration::from_secs(10);
 /// How often the components' health and Ctrl-C are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -87,8 +89,12 @@ impl Engine<'_> {
         self.tell(Event::SuitePlanned { at: now(), cases, seed: self.options.seed });
         let fields = self.connect(&plan).await?;
         let ended = self.scenarios(&plan, &fields).await;
+        if ended.is_ok() {
+            self.wait_until_clean(&fields).await?;
+        }
         let histories = self.histories(fields, ended.is_ok()).await?;
         let trouble = ended?;
+        self.tell_residue(&histories);
         self.judge(&plan, &histories, &trouble);
         Ok(())
     }
@@ -220,6 +226,32 @@ impl Engine<'_> {
         if whole { trouble.map(|()| histories) } else { Ok(histories) }
     }
 
+    /// The server itself removes the objects of a deleted definition, a moment after it has answered.
+    async fn wait_until_clean(&self, fields: &BTreeMap<String, Field>) -> anyhow::Result<()> {
+        let deadline = Instant::now() + RESIDUE_LIMIT.mul_f64(self.cluster.info.factor);
+        for (store, _) in fields.values().flat_map(|field| field.ground.stores.values()) {
+            while Instant::now() < deadline {
+                let (keys, _) = store.keys("", 0).await?;
+                if !keys.iter().any(|kv| is_residue(&kv.key)) {
+                    break;
+                }
+                wait::pause(LOOK_EVERY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every check removes what it made; whatever is left is said.
+    fn tell_residue(&self, histories: &BTreeMap<(String, String), History>) {
+        for ((profile, store), history) in histories {
+            let left: Vec<&str> = history.meta.last.iter().map(|kv| &*kv.key).filter(|key| is_residue(key)).collect();
+            if !left.is_empty() {
+                let text = format!("left behind in {profile}/{store}: {}", left.join(", "));
+                self.tell(Event::Note { at: now(), text });
+            }
+        }
+    }
+
     /// Lets the judges decide, each on the main store's history of its profiles.
     fn judge(&self, plan: &Plan, histories: &BTreeMap<(String, String), History>, trouble: &BTreeMap<String, String>) {
         for case in &plan.cases {
@@ -273,6 +305,11 @@ fn unmet(check: &Check, ctx: &Ctx) -> Option<&'static str> {
     let needs_control = check.needs.contains(&Need::Control);
     (needs_control && ctx.ground.cluster.control.is_none())
         .then_some("control over the components (start, stop, flags)")
+}
+
+/// Every name that a case makes begins like its namespace, see `Ctx::slug`.
+fn is_residue(key: &str) -> bool {
+    key.contains("/ap-")
 }
 
 /// A check that leaves something behind disturbs others: that is an error, though not of the server.
