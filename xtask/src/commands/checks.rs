@@ -70,12 +70,13 @@ fn row(check: &Check, case: &str) -> Value {
 }
 
 fn needs(check: &Check) -> String {
-    let words: Vec<&str> = check
+    let words: Vec<String> = check
         .needs
         .iter()
         .map(|need| match need {
-            Need::Control => "control over the components",
-            Need::Exclusive => "the profile for itself",
+            Need::Control => "control over the components".into(),
+            Need::Exclusive => "the profile for itself".into(),
+            Need::Disrupts(profile) => format!("on `{profile}`: control over the components, the profile for itself"),
         })
         .collect();
     if words.is_empty() { "an apiserver and its store".into() } else { words.join(", ") }

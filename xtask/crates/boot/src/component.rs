@@ -99,9 +99,15 @@ impl Component {
         .with_context(|| log_tail(&spec.log))
     }
 
+    /// Starts and waits until it is ready. A start that failed leaves nothing running, and nothing that counts as a
+    /// casualty: whoever asked for it has the error.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
         self.launch()?;
-        self.wait_ready(OnInterrupt::Stop)
+        let ready = self.wait_ready(OnInterrupt::Stop);
+        if ready.is_err() {
+            self.kill();
+        }
+        ready
     }
 
     /// TERM, then KILL; nothing happens if it is not running.

@@ -33,6 +33,8 @@ pub enum Need {
     Control,
     /// The profile for itself while it runs: it restarts or compacts what others use.
     Exclusive,
+    /// Both, on this profile only: on the others the check leaves that part out.
+    Disrupts(&'static str),
 }
 
 /// How a verdict is reached.
@@ -91,9 +93,25 @@ impl Check {
         self.id.split('.').next().unwrap_or(self.id)
     }
 
+    /// Whether the case on `profile` must have the profile for itself.
+    pub fn is_exclusive(&self, profile: &str) -> bool {
+        self.needs.iter().any(|need| *need == Need::Exclusive || need.disrupts(profile))
+    }
+
+    /// Whether the case on `profile` acts on processes.
+    pub fn needs_control(&self, profile: &str) -> bool {
+        self.needs.iter().any(|need| *need == Need::Control || need.disrupts(profile))
+    }
+
     /// The case's name on `profile`: the id alone on the check's first profile.
     pub fn case(&self, profile: &str) -> String {
         if self.profiles.first() == Some(&profile) { self.id.to_owned() } else { format!("{}[{profile}]", self.id) }
+    }
+}
+
+impl Need {
+    fn disrupts(self, profile: &str) -> bool {
+        matches!(self, Need::Disrupts(disrupted) if disrupted == profile)
     }
 }
 
@@ -126,4 +144,28 @@ macro_rules! scenario {
     ($function:expr) => {
         $crate::check::Run::Scenario(|ctx| Box::pin($function(ctx)))
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_can_disrupt_one_of_its_profiles() {
+        let quiet = Check {
+            id: "storage.example",
+            level: Level::Must,
+            requirement: "",
+            source: "",
+            observed: "",
+            by_hand: "",
+            profiles: &["default", "disruptive"],
+            needs: &[Need::Disrupts("disruptive")],
+            run: Run::Judge(|_| unreachable!("only the needs are looked at")),
+        };
+        assert!(quiet.is_exclusive("disruptive") && quiet.needs_control("disruptive"));
+        assert!(!quiet.is_exclusive("default") && !quiet.needs_control("default"));
+        let loud = Check { needs: &[Need::Exclusive], ..quiet };
+        assert!(loud.is_exclusive("default") && !loud.needs_control("default"));
+    }
 }

@@ -338,6 +338,15 @@ impl Ctx {
         Ok(())
     }
 
+    /// What a component of this profile has logged so far, over all its restarts.
+    pub fn log(&self, component: &str) -> Result<String, Stop> {
+        let Some(control) = &self.ground.cluster.control else {
+            return Err(Stop::Skipped { need: "control over the components".into() });
+        };
+        let log = control.log(&format!("{}/{component}", self.profile().name)).map_err(|error| anyhow!(error))?;
+        Ok(log)
+    }
+
     /// Makes a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until it is served.
     pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
         let name = format!("{plural}.{group}");

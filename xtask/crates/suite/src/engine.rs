@@ -12,7 +12,7 @@ use proc::interrupt::{self, Interrupted};
 use tokio::sync::{RwLock, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::check::{Check, Need, Run, Stop};
+use crate::check::{Check, Run, Stop};
 use crate::ctx::{Ctx, Ground};
 use crate::judge::Judgement;
 use crate::record::{Clock, Recorder};
@@ -186,7 +186,7 @@ impl Engine<'_> {
         let sink = Arc::clone(&self.sink);
         let options = self.options.clone();
         async move {
-            let _guards = if case.check.needs.contains(&Need::Exclusive) {
+            let _guards = if case.check.is_exclusive(case.profile) {
                 (Some(gate.write_owned().await), None)
             } else {
                 (None, Some(gate.read_owned().await))
@@ -302,8 +302,7 @@ async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
 }
 
 fn unmet(check: &Check, ctx: &Ctx) -> Option<&'static str> {
-    let needs_control = check.needs.contains(&Need::Control);
-    (needs_control && ctx.ground.cluster.control.is_none())
+    (check.needs_control(&ctx.profile().name) && ctx.ground.cluster.control.is_none())
         .then_some("control over the components (start, stop, flags)")
 }
 

@@ -87,6 +87,11 @@ impl Recorder {
         self.lock().history.revisions.iter().filter(|r| &*r.key == key).cloned().collect()
     }
 
+    /// The recorded changes of all keys with a prefix so far, in order.
+    pub fn changes_below(&self, prefix: &str) -> Vec<Revision> {
+        self.lock().history.revisions.iter().filter(|r| r.key.starts_with(prefix)).cloned().collect()
+    }
+
     /// Ends the recording: what was recorded, streams and operations in the order of their begin.
     pub fn take(&self) -> History {
         let mut history = std::mem::take(&mut self.lock().history);
