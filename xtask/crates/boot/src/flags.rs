@@ -18,6 +18,8 @@ const HEARTBEAT: Duration = Duration::from_millis(100);
 const ELECTION: Duration = Duration::from_millis(1000);
 /// etcd refuses election timeouts above 50 s.
 const LONGEST_ELECTION: Duration = Duration::from_secs(50);
+/// `--etcd-prefix` of a kube-apiserver that is told nothing (kubernetes pkg/kubeapiserver/options/options.go).
+const DEFAULT_PREFIX: &str = "/registry";
 
 /// Ports of a profile's components.
 #[derive(Clone, Debug)]
@@ -75,7 +77,6 @@ pub(crate) fn apiserver(
         ("etcd-cafile", pki.ca.display().to_string()),
         ("etcd-certfile", pki.admin.cert.display().to_string()),
         ("etcd-keyfile", pki.admin.key.display().to_string()),
-        ("etcd-prefix", profile.prefix.clone()),
         ("bind-address", "127.0.0.1".into()),
         ("advertise-address", "127.0.0.1".into()),
         ("secure-port", port.to_string()),
@@ -91,6 +92,10 @@ pub(crate) fn apiserver(
         ("disable-admission-plugins", "ServiceAccount".into()),
         ("v", "2".into()),
     ]);
+    // Not given where it is the default, so that the server's own default is what the suite sees.
+    if profile.prefix != DEFAULT_PREFIX {
+        flags.insert("etcd-prefix".into(), profile.prefix.clone());
+    }
     let overrides: Vec<String> = profile
         .stores
         .iter()
