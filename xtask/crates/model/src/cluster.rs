@@ -104,7 +104,46 @@ pub struct ControlError(pub String);
 impl ProfileInfo {
     /// The store that holds `group/resource`.
     pub fn store_for(&self, group: &str, plural: &str) -> &StoreInfo {
+        // events.k8s.io is a second view of the core events: the server looks for an override of those and for none of
+        // its own (kubernetes pkg/kubeapiserver/default_storage_factory_builder.go, AddCohabitatingResources).
+        let group = if (group, plural) == ("events.k8s.io", "events") { "" } else { group };
         let wanted = format!("{group}/{plural}");
         self.stores.iter().find(|s| s.resources.contains(&wanted)).unwrap_or(&self.stores[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(name: &str, resources: &[&str]) -> StoreInfo {
+        let tls = TlsFiles { ca: PathBuf::new(), cert: PathBuf::new(), key: PathBuf::new() };
+        let resources = resources.iter().map(ToString::to_string).collect();
+        StoreInfo { name: name.into(), endpoint: String::new(), tls, resources }
+    }
+
+    #[test]
+    fn both_views_of_events_are_in_the_store_of_the_core_events() {
+        let stores = vec![store("main", &[]), store("events", &["/events"]), store("apps", &["apps/deployments"])];
+        let tls = stores[0].tls.clone();
+        let profile = ProfileInfo {
+            name: "split".into(),
+            apiserver: String::new(),
+            tls,
+            kubeconfig: PathBuf::new(),
+            prefix: "/registry".into(),
+            stores,
+            flags: BTreeMap::new(),
+            dir: PathBuf::new(),
+        };
+        for (group, plural, expected) in [
+            ("", "events", "events"),
+            ("events.k8s.io", "events", "events"),
+            ("apps", "deployments", "apps"),
+            ("", "configmaps", "main"),
+            ("example.org", "events", "main"),
+        ] {
+            assert_eq!(profile.store_for(group, plural).name, expected, "{group}/{plural}");
+        }
     }
 }
