@@ -4,6 +4,9 @@ mod cc;
 mod encoding;
 mod history;
 mod layout;
+mod layout_custom;
+mod layout_flags;
+mod layout_table;
 mod leases;
 mod list;
 mod rv;
@@ -23,6 +26,9 @@ pub fn find(id: &str) -> Option<&'static Check> {
 
 static TABLES: &[&[Check]] = &[
     layout::CHECKS,
+    layout_table::CHECKS,
+    layout_custom::CHECKS,
+    layout_flags::CHECKS,
     encoding::CHECKS,
     leases::CHECKS,
     rv::CHECKS,
