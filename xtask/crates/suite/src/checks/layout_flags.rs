@@ -59,11 +59,11 @@ async fn etcd_prefix(ctx: &Ctx) -> Verdict {
     let service = Object::new(&SERVICES, "kube-dns").with("spec.ports", json!([{"port": 53}]));
     ctx.create(&SERVICES, &service).await?;
     ctx.create(&CONFIG_MAPS, &config_map("first")).await?;
+    no_strays(ctx, &prefix).await?;
     for key in [format!("services/specs/{namespace}/kube-dns"), format!("configmaps/{namespace}/first")] {
         let key = format!("{prefix}/{key}");
         expect!(ctx.store(&CONFIG_MAPS).get(&key, 0).await?.is_some(), "the store has no key {key}");
     }
-    no_strays(ctx, &prefix).await?;
     let spelled = [prefix.trim_start_matches('/').to_owned(), format!("{prefix}/")];
     let verdict = same_keys(ctx, &prefix, &spelled).await;
     // Also after a failure: the profile is used by others.
