@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, header};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::Body;
 use model::ProfileInfo;
@@ -69,13 +70,18 @@ impl Api {
     /// Does not connect yet; `limit` is for a whole answer.
     pub fn new(profile: &ProfileInfo, transport: Transport, limit: Duration) -> anyhow::Result<Api> {
         let tls = tls::client(&profile.tls, tls::Alpn::Unset)?;
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        // Head and body of a request are two writes: with Nagle's algorithm the second one waits for the delayed
+        // acknowledgement of the first, 40 ms in every POST, PUT and PATCH.
+        tcp.set_nodelay(true);
         let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
         let mut hyper = HyperClient::builder(TokioExecutor::new());
         let connector = match transport {
-            Transport::Http1 => builder.enable_http1().build(),
+            Transport::Http1 => builder.enable_http1().wrap_connector(tcp),
             Transport::Http2 => {
                 hyper.http2_only(true);
-                builder.enable_http2().build()
+                builder.enable_http2().wrap_connector(tcp)
             }
         };
         let service = hyper.build::<_, Body>(connector);

@@ -66,6 +66,7 @@ impl Store {
         let tls = tls::client(&info.tls, tls::Alpn::Unset)?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);
+        http.set_nodelay(true);
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_only()
