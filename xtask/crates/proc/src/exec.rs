@@ -43,11 +43,7 @@ pub fn run(cmd: Cmd<'_>, limit: Duration) -> Result<Output, ExecError> {
 }
 
 /// Like [`run`]; `on_line` sees each line of stderr as it comes, and nothing at least every 100 ms.
-pub fn run_with(
-    cmd: Cmd<'_>,
-    limit: Duration,
-    mut on_line: impl FnMut(Option<&str>),
-) -> Result<Output, ExecError> {
+pub fn run_with(cmd: Cmd<'_>, limit: Duration, mut on_line: impl FnMut(Option<&str>)) -> Result<Output, ExecError> {
     let shown = cmd.to_string();
     let mut command = Command::from(cmd);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -33,18 +33,20 @@ impl RunDir {
         sweep(&private_root);
         let stamp = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
+        make_private_dir(&private_root)?;
         for attempt in 1..1000 {
             let id = if attempt == 1 { format!("{stamp}-{label}") } else { format!("{stamp}-{label}-{attempt}") };
-            let public = reports.join(&id);
-            match fs::create_dir(&public) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-                Err(error) => return Err(error).with_context(|| writable_hint("the run folder", &public)),
+            // Both must be new: two checkouts may share a cache, and two caches a folder of reports.
+            let (public, private) = (reports.join(&id), private_root.join(&id));
+            if !make_new(&private, 0o700, "the private folder")? {
+                continue;
             }
-            let private = private_root.join(&id);
-            make_private_dir(&private)?;
+            write_private_file(&private.join(OWNER), Identity::me().to_string().as_bytes())?;
+            if !make_new(&public, 0o777, "the run folder")? {
+                let _ = fs::remove_dir_all(&private);
+                continue;
+            }
             let run = RunDir { id, public: absolute(&public)?, private: absolute(&private)?, keep: false };
-            run.write_private(OWNER, Identity::me().to_string().as_bytes())?;
             fs::create_dir_all(run.logs()).with_context(|| writable_hint("the folder for logs", &run.logs()))?;
             return Ok(run);
         }
@@ -162,6 +164,15 @@ pub fn sweep(private_root: &Path) {
 fn is_young(dir: &Path) -> bool {
     let age = fs::metadata(dir).and_then(|m| m.modified()).ok().and_then(|time| time.elapsed().ok());
     age.is_some_and(|age| age.as_secs() < 60)
+}
+
+/// Makes one folder; false if it exists.
+fn make_new(dir: &Path, mode: u32, what: &str) -> anyhow::Result<bool> {
+    match DirBuilder::new().mode(mode).create(dir) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error).with_context(|| writable_hint(what, dir)),
+    }
 }
 
 fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
