@@ -1,5 +1,166 @@
-//! Checks decided by judges over the whole recorded history.
+//! Checks decided by judges over the whole recorded history: the streams and answers of the workload and of every other
+//! check on the profile, against the revisions that the raw store watch recorded meanwhile.
 
-use crate::check::Check;
+use model::Level::Must;
 
-pub(super) static CHECKS: &[Check] = &[];
+use crate::check::{Check, Run};
+use crate::judge;
+
+/// Every judged history is that of the flags every other profile starts from.
+const PROFILES: &[&str] = &["default"];
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "watch.matches-etcd-history",
+        level: Must,
+        requirement: "A watch delivers exactly the store's changes below its prefix after its start, each with the right \
+                      type, key, resource version and uid: a new key as ADDED, a changed one as MODIFIED, a removed one \
+                      as DELETED, and with a selector whatever enters, stays in and leaves the selection.",
+        source: "apiserver pkg/storage/etcd3/event.go and watcher.go; etcd tests/robustness/validate/watch.go",
+        observed: "Every stream of the run is laid over the changes that one raw watch of the store recorded. What a \
+                   stream shows first, when it begins without a resource version, must be the state at one revision.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R'; \
+                  etcdctl watch --prefix /registry/configmaps/NS/ --rev=R+1 --prev-kv -w json; compare mod_revision with \
+                  metadata.resourceVersion line by line",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::watch_matches_history),
+    },
+    Check {
+        id: "watch.ordered",
+        level: Must,
+        requirement: "After the initial part of a watch, the resource versions of its events rise; two are equal only \
+                      if one revision of the store changed both keys.",
+        source: "KEP-5504; etcd tests/robustness/validate/watch.go (ordered)",
+        observed: "The resource versions of each recorded stream are compared with those before them.",
+        by_hand: "kubectl get --raw '/api/v1/configmaps?watch=true&resourceVersion=R' | \
+                  jq .object.metadata.resourceVersion (the numbers rise)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::watch_ordered),
+    },
+    Check {
+        id: "watch.unique",
+        level: Must,
+        requirement: "A watch never delivers the same object with the same resource version twice.",
+        source: "etcd tests/robustness/validate/watch.go (unique)",
+        observed: "Pairs of key and resource version are counted on each recorded stream, the initial part included.",
+        by_hand: "kubectl get --raw '/api/v1/configmaps?watch=true&resourceVersion=R' | \
+                  jq -c '.object.metadata | [.namespace,.name,.resourceVersion]' | sort | uniq -d (prints nothing)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::watch_unique),
+    },
+    Check {
+        id: "watch.reliable",
+        level: Must,
+        requirement: "A watch skips nothing: what matches and lies between its start and an event or bookmark that it \
+                      delivered was delivered too.",
+        source: "etcd tests/robustness/validate/watch.go (reliable); KEP-956",
+        observed: "The changes that the store recorded up to the last event or bookmark of each stream are looked for \
+                   on the stream.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R&allowWatchBookmarks=true'; \
+                  etcdctl watch --prefix /registry/configmaps/NS/ --rev=R+1 (no line more up to the last event or bookmark)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::watch_reliable),
+    },
+    Check {
+        id: "watch.resumable",
+        level: Must,
+        requirement: "A watch with resourceVersion=x delivers as its first event the first matching change after x, \
+                      as long as x is not too old to be served.",
+        source: "Kubernetes API concepts, efficient detection of changes; apiserver pkg/storage/api_object_versioner.go",
+        observed: "The first event of every stream with a start is compared with the first change after the start in \
+                   the store; clients of the workload close streams and go on from the last event.",
+        by_hand: "Take x from the last event of a watch, change an object twice, then kubectl get --raw \
+                  '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=x&timeoutSeconds=2' (the first of the two \
+                  changes comes first, x does not come again)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::watch_resumable),
+    },
+    Check {
+        id: "watch.delete-rv",
+        level: Must,
+        requirement: "A DELETED event carries the revision of the deletion itself, or of the update that ended the \
+                      match of a selector, never that of the last matching write.",
+        source: "apiserver pkg/storage/etcd3/event.go and watcher.go; kubernetes issue 45506",
+        observed: "The resource version of every DELETED is looked up among the tombstones, and the ends of matches, \
+                   that the store recorded.",
+        by_hand: "kubectl delete configmap a during kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true'; \
+                  etcdctl watch /registry/configmaps/NS/a --rev=R -w json (mod_revision of the DELETE event)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::watch_delete_rv),
+    },
+    Check {
+        id: "watch.concurrent-agree",
+        level: Must,
+        requirement: "Watches of one collection that cover the same resource versions deliver the same events in the \
+                      same order, wherever and however they began.",
+        source: "kubernetes test/e2e/apimachinery/watch.go (concurrent watches in same order)",
+        observed: "Streams of one prefix are compared with each other where they overlap, without looking at the store.",
+        by_hand: "Two times kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R&timeoutSeconds=30' \
+                  at once; diff the outputs (equal as far as both go)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::watch_concurrent_agree),
+    },
+    Check {
+        id: "rv.list-is-store-revision",
+        level: Must,
+        requirement: "A LIST without resourceVersion names a revision of the store that is at least as new as every \
+                      write answered before the LIST was sent, and its items are the state of the prefix there.",
+        source: "KEP-2340; Kubernetes API concepts, semantics for get and list; apiserver pkg/storage/etcd3/store.go",
+        observed: "Items and resource version of every recorded list are compared with the recorded changes replayed to \
+                   that revision, and with the answers to writes before and after.",
+        by_hand: "kubectl get --raw /api/v1/namespaces/NS/configmaps | jq '.metadata.resourceVersion, \
+                  (.items[].metadata | [.name,.resourceVersion])'; etcdctl get --prefix /registry/configmaps/NS/ --rev=R \
+                  -w json (same names, mod_revision equal)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::rv_list_is_store_revision),
+    },
+    Check {
+        id: "rv.get-unset-linearizable",
+        level: Must,
+        requirement: "A GET without resourceVersion shows the object as it was at some moment between request and \
+                      answer: it reflects every write that was answered before the GET was sent.",
+        source: "Kubernetes API concepts, semantics for get and list; apiserver pkg/storage/cacher/delegator.go",
+        observed: "Every recorded GET, also one answered 404, is placed in the recorded life of its key; the answers to \
+                   earlier writes of the key say how old it may be.",
+        by_hand: "kubectl annotate configmap a x=1 -o jsonpath='{.metadata.resourceVersion}'; kubectl get --raw \
+                  /api/v1/namespaces/NS/configmaps/a (never an older resourceVersion)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::rv_get_unset_linearizable),
+    },
+    Check {
+        id: "list.match-exact",
+        level: Must,
+        requirement: "A LIST with resourceVersionMatch=Exact and resourceVersion=n names n and holds exactly the \
+                      objects, with their resource versions, that the store has at revision n.",
+        source: "KEP-2523; apiserver pkg/storage/testing (RunTestListResourceVersionMatch)",
+        observed: "Every recorded Exact list is compared with the recorded changes replayed to n.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?resourceVersion=n&resourceVersionMatch=Exact'; \
+                  etcdctl get --prefix /registry/configmaps/NS/ --rev=n -w json",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::list_match_exact),
+    },
+    Check {
+        id: "list.match-not-older",
+        level: Must,
+        requirement: "A LIST with resourceVersionMatch=NotOlderThan and resourceVersion=n names n or a later revision \
+                      and shows the state of the prefix at the revision it names.",
+        source: "KEP-2523; Kubernetes API concepts, semantics for get and list",
+        observed: "Every recorded NotOlderThan list is compared with the recorded changes replayed to the revision that \
+                   the answer names.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?resourceVersion=n&resourceVersionMatch=NotOlderThan' \
+                  | jq .metadata.resourceVersion (n or more)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge(judge::list_match_not_older),
+    },
+];

@@ -1,11 +1,45 @@
 //! Judges: pure functions from a recorded history to the places where a guarantee was broken. No clock, no network.
 //!
-//! One file per guarantee. A judge says what it has exercised; a guarantee that was not exercised is never a pass.
+//! A judge says what it has exercised; a guarantee that was not exercised is never a pass. All judges of a history share
+//! one [`Prepared`]; the functions that take a [`History`] alone are for the table of checks. A recording that is not
+//! sound in itself is judged by [`truth`] only: the others then say that they cannot know.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `prepared`, `keys`, `view`, `trace`, `known` | the history made ready: what was expected, what came, what time proves |
+//! | `selector`, `query`, `stored` | reading selectors, queries and stored values |
+//! | `truth` | the recording itself, and the answers to writes |
+//! | `content`, `order`, `gaps`, `bookmarks`, `agree` | watch streams |
+//! | `lists`, `gets` | reads |
+//! | `generate` | histories of a correct server, for tests and for the benchmark |
+
+pub mod generate;
+
+mod agree;
+mod bookmarks;
+mod content;
+mod gaps;
+mod gets;
+mod keys;
+mod known;
+mod lists;
+mod order;
+mod prepared;
+mod query;
+mod selector;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod truth;
+mod view;
 
 use std::collections::BTreeMap;
 
 use model::Outcome;
 use model::history::History;
+
+pub use prepared::Prepared;
 
 /// What a judge found in one history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,8 +60,106 @@ pub struct Violation {
     pub evidence: Vec<String>,
 }
 
+/// A judge.
+pub type Judge = fn(&History) -> Judgement;
+
 /// How many violations a verdict shows; the first ones are the ones to read.
 const SHOWN: usize = 5;
+
+/// Violations beyond this many are counted, not kept.
+const KEPT: usize = 100;
+
+/// A judge of a history that was made ready.
+pub type PreparedJudge = fn(&Prepared<'_>) -> Judgement;
+
+/// Every judge by the id of its check, or of its case of the suite itself. `suite.truth` comes first.
+pub static JUDGES: &[(&str, PreparedJudge)] = &[
+    ("suite.truth", |prepared| prepared.truth.clone()),
+    ("suite.writes", truth::writes),
+    ("watch.matches-etcd-history", content::matches_history),
+    ("watch.ordered", order::ordered),
+    ("watch.unique", order::unique),
+    ("watch.reliable", gaps::reliable),
+    ("watch.resumable", gaps::resumable),
+    ("watch.bookmark", bookmarks::bookmark),
+    ("watch.delete-rv", content::delete_rv),
+    ("watch.concurrent-agree", agree::concurrent_agree),
+    ("rv.list-is-store-revision", lists::store_revision),
+    ("list.match-exact", lists::match_exact),
+    ("list.match-not-older", lists::match_not_older),
+    ("list.rv-zero", lists::rv_zero),
+    ("rv.get-unset-linearizable", gets::unset_linearizable),
+    ("rv.get-not-older", gets::not_older),
+    ("rv.get-zero-any", gets::zero_any),
+];
+
+/// Lets every judge decide. The history is made ready once.
+pub fn judge_all(history: &History) -> Vec<(&'static str, Judgement)> {
+    let prepared = Prepared::new(history);
+    JUDGES.iter().map(|(id, judge)| (*id, judge_prepared(&prepared, *judge, *id == "suite.truth"))).collect()
+}
+
+/// The judgement of the judge with this id; None if there is no such judge.
+pub fn judge(prepared: &Prepared<'_>, id: &str) -> Option<Judgement> {
+    let (id, judge) = JUDGES.iter().find(|(known, _)| *known == id)?;
+    Some(judge_prepared(prepared, *judge, *id == "suite.truth"))
+}
+
+fn judge_prepared(prepared: &Prepared<'_>, judge: PreparedJudge, is_truth: bool) -> Judgement {
+    match prepared.truth.violations.first() {
+        Some(first) if !is_truth => Judgement {
+            not_exercised: Some(format!("the recording is not sound: {}", first.message)),
+            ..Judgement::default()
+        },
+        _ => judge(prepared),
+    }
+}
+
+/// A function of a history alone for each judge, as the table of checks wants it.
+macro_rules! alone {
+    ($($(#[$doc:meta])* $name:ident: $id:literal;)*) => {
+        $($(#[$doc])* pub fn $name(history: &History) -> Judgement {
+            judge(&Prepared::new(history), $id).expect("the id is in the table of judges")
+        })*
+    };
+}
+
+alone! {
+    /// The revisions follow from each other and lead to the state at the end.
+    truth: "suite.truth";
+    /// Every answered write is in the history under the resource version of its answer.
+    writes: "suite.writes";
+    /// Every stream is exactly the store's history of its prefix and selector.
+    watch_matches_history: "watch.matches-etcd-history";
+    /// Resource versions rise within a stream.
+    watch_ordered: "watch.ordered";
+    /// No (key, resource version) comes twice on a stream.
+    watch_unique: "watch.unique";
+    /// Nothing between two delivered events is skipped.
+    watch_reliable: "watch.reliable";
+    /// A stream that begins after x begins with the first change after x.
+    watch_resumable: "watch.resumable";
+    /// Bookmarks do not lie about what was delivered, and name revisions that existed.
+    watch_bookmark: "watch.bookmark";
+    /// DELETED carries the revision of the deletion.
+    watch_delete_rv: "watch.delete-rv";
+    /// Streams of one prefix say the same about the same revisions.
+    watch_concurrent_agree: "watch.concurrent-agree";
+    /// A LIST without a resource version shows the state at a revision that is not stale.
+    rv_list_is_store_revision: "rv.list-is-store-revision";
+    /// A LIST with Exact shows the state at that revision.
+    list_match_exact: "list.match-exact";
+    /// A LIST with NotOlderThan shows a state that is not older.
+    list_match_not_older: "list.match-not-older";
+    /// A LIST at 0 shows some state that existed.
+    list_rv_zero: "list.rv-zero";
+    /// A GET without a resource version sees every write answered before it.
+    rv_get_unset_linearizable: "rv.get-unset-linearizable";
+    /// A GET with a resource version shows a state that is not older.
+    rv_get_not_older: "rv.get-not-older";
+    /// A GET at 0 shows a state that existed.
+    rv_get_zero_any: "rv.get-zero-any";
+}
 
 impl Judgement {
     /// A violation beats the lack of exercise: what was seen broken is broken.
@@ -49,5 +181,52 @@ impl Judgement {
     }
 }
 
-/// A judge.
-pub type Judge = fn(&History) -> Judgement;
+impl Violation {
+    /// One whose message says it all.
+    fn plain(message: String) -> Violation {
+        Violation { message, evidence: Vec::new() }
+    }
+}
+
+/// A judgement in the making.
+#[derive(Default)]
+struct Findings(Judgement);
+
+impl Findings {
+    fn count(&mut self, what: &str, n: u64) {
+        if let Some(count) = self.0.exercised.get_mut(what) {
+            *count += n;
+        } else {
+            self.0.exercised.insert(what.to_owned(), n);
+        }
+    }
+
+    fn counted(&self, what: &str) -> u64 {
+        self.0.exercised.get(what).copied().unwrap_or(0)
+    }
+
+    /// Whether another violation would still be kept; explaining one may be costly.
+    fn has_room(&self) -> bool {
+        self.0.violations.len() < KEPT
+    }
+
+    fn add(&mut self, violation: Violation) {
+        if self.has_room() {
+            self.0.violations.push(violation);
+        } else {
+            self.count("violations not shown", 1);
+        }
+    }
+
+    /// Below this count the guarantee was not exercised.
+    fn at_least(&mut self, what: &str, least: u64) {
+        let seen = self.counted(what);
+        if seen < least && self.0.not_exercised.is_none() {
+            self.0.not_exercised = Some(format!("{what}: {seen}, but a verdict needs at least {least}"));
+        }
+    }
+
+    fn judgement(self) -> Judgement {
+        self.0
+    }
+}

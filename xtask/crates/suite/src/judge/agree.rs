@@ -1,0 +1,151 @@
+//! Do streams of one collection tell the same story? Decided from the streams alone: it would show even without a store.
+//!
+//! Streams are laid one over the other along their resource versions. Where a stream covers what another one covered
+//! before, both must have the same events. Each event is compared once, however many streams there are.
+
+use std::collections::BTreeMap;
+
+use model::history::{Frame, FrameKind, Start};
+
+use super::prepared::Prepared;
+use super::trace::{Trace, say};
+use super::{Findings, Judgement, Violation};
+
+/// Events that two streams must have in common before their agreement means something …
+const MIN_COMMON: u64 = 10;
+/// … and how often that must happen.
+const MIN_OVERLAPS: u64 = 1;
+
+/// A stretch of resource versions that streams have covered without a hole: `(from, to]`.
+struct Stretch<'t, 'h> {
+    from: u64,
+    to: u64,
+    /// By resource version and key.
+    frames: Vec<&'h Frame>,
+    /// Who told it, up to which resource version.
+    told: Vec<(u64, &'t Trace<'h>)>,
+}
+
+/// What a stream covers completely, with its changes there in the order received.
+struct Cover<'t, 'h> {
+    trace: &'t Trace<'h>,
+    from: u64,
+    to: u64,
+    frames: Vec<&'h Frame>,
+    in_order: bool,
+}
+
+/// `watch.concurrent-agree`: streams of one prefix agree on order and content wherever they overlap.
+pub(super) fn concurrent_agree(prepared: &Prepared<'_>) -> Judgement {
+    let mut findings = Findings::default();
+    let mut by_prefix: BTreeMap<&str, Vec<&Trace<'_>>> = BTreeMap::new();
+    for trace in prepared.traces.iter().filter(|trace| trace.stream.selector.is_none()) {
+        by_prefix.entry(&trace.stream.prefix).or_default().push(trace);
+    }
+    for traces in by_prefix.into_values() {
+        let mut covers: Vec<Cover<'_, '_>> = traces.into_iter().filter_map(|trace| cover(prepared, trace)).collect();
+        // Those out of order come last: they are compared, but are no measure for others.
+        covers.sort_by_key(|cover| (!cover.in_order, cover.from, cover.trace.stream.id));
+        let mut stretches = Vec::new();
+        for cover in covers {
+            lay(&mut findings, &mut stretches, cover);
+        }
+    }
+    findings.at_least("overlaps", MIN_OVERLAPS);
+    findings.judgement()
+}
+
+fn cover<'t, 'h>(prepared: &Prepared<'h>, trace: &'t Trace<'h>) -> Option<Cover<'t, 'h>> {
+    let end_of_initial = |frame: &Frame| matches!(frame.kind, FrameKind::Bookmark { end_of_initial: true });
+    let (from, skipped) = match trace.stream.start {
+        Start::After(rv) => (rv, 0),
+        // Only the bookmark says of which revision the initial state is; otherwise the first change does.
+        _ => match trace.frames.iter().position(end_of_initial) {
+            Some(place) => (trace.frames[place].rv, place),
+            None => {
+                let (place, first) = trace.live_changes().next()?;
+                (first.rv.checked_sub(1)?, place)
+            }
+        },
+    };
+    let live = || trace.frames[skipped..].iter();
+    let ends = live().filter_map(|frame| match frame.kind {
+        FrameKind::Bookmark { .. } => Some(frame.rv),
+        // A stream may be cut between two changes of one revision.
+        _ if frame.is_change() => Some(frame.rv - u64::from(prepared.is_shared(frame.rv))),
+        _ => None,
+    });
+    let to = ends.max().filter(|to| *to > from)?;
+    let frames: Vec<&Frame> = live().filter(|f| f.is_change() && f.rv > from && f.rv <= to).collect();
+    let in_order = frames.is_sorted_by_key(|frame| frame.rv);
+    Some(Cover { trace, from, to, frames, in_order })
+}
+
+/// Compares a stream with what is known, and adds what it knows beyond.
+fn lay<'t, 'h>(findings: &mut Findings, stretches: &mut Vec<Stretch<'t, 'h>>, cover: Cover<'t, 'h>) {
+    findings.count("streams", 1);
+    let first = stretches.partition_point(|stretch| stretch.to <= cover.from);
+    let mut common = 0;
+    for stretch in stretches[first..].iter().take_while(|stretch| stretch.from < cover.to) {
+        match compare(stretch, &cover) {
+            Ok(same) => common += same,
+            Err(violation) => return findings.add(*violation),
+        }
+    }
+    findings.count("common events", common);
+    findings.count("overlaps", u64::from(common >= MIN_COMMON));
+    if cover.in_order {
+        extend(stretches, cover);
+    }
+}
+
+fn extend<'t, 'h>(stretches: &mut Vec<Stretch<'t, 'h>>, cover: Cover<'t, 'h>) {
+    let Cover { trace, from, to, mut frames, .. } = cover;
+    match stretches.last_mut().filter(|stretch| stretch.to >= from) {
+        Some(stretch) if stretch.to >= to => {}
+        Some(stretch) => {
+            frames.retain(|frame| frame.rv > stretch.to);
+            frames.sort_by_key(|frame| (frame.rv, &*frame.key));
+            stretch.frames.append(&mut frames);
+            stretch.told.push((to, trace));
+            stretch.to = to;
+        }
+        None => {
+            frames.sort_by_key(|frame| (frame.rv, &*frame.key));
+            stretches.push(Stretch { from, to, frames, told: vec![(to, trace)] });
+        }
+    }
+}
+
+/// Number of events that both have, or where they first differ.
+fn compare(stretch: &Stretch<'_, '_>, cover: &Cover<'_, '_>) -> Result<u64, Box<Violation>> {
+    let (from, to) = (stretch.from.max(cover.from), stretch.to.min(cover.to));
+    let start = stretch.frames.partition_point(|frame| frame.rv <= from);
+    let end = stretch.frames.partition_point(|frame| frame.rv <= to);
+    let known = &stretch.frames[start..end];
+    let mut seen: Vec<&Frame> = cover.frames.iter().copied().filter(|f| f.rv > from && f.rv <= to).collect();
+    // The order of changes of one revision is not promised.
+    for group in seen.chunk_by_mut(|a, b| a.rv == b.rv).filter(|group| group.len() > 1) {
+        group.sort_by(|a, b| a.key.cmp(&b.key));
+    }
+    let same = |(a, b): &(&&Frame, &&Frame)| a.rv == b.rv && a.kind == b.kind && a.key == b.key && a.uid == b.uid;
+    let agreed = known.iter().zip(&seen).take_while(same).count();
+    if agreed == known.len() && agreed == seen.len() {
+        return Ok(agreed as u64);
+    }
+    let (known, seen) = (known.get(agreed), seen.get(agreed));
+    let rv = known.map_or(u64::MAX, |frame| frame.rv).min(seen.map_or(u64::MAX, |frame| frame.rv));
+    let teller = stretch.told.iter().find(|(to, _)| rv <= *to).map(|(_, trace)| trace.name()).unwrap_or_default();
+    let tell = |frame: Option<&&Frame>| frame.map_or(format!("nothing up to {to}"), |frame| say(frame));
+    Err(Box::new(Violation {
+        message: format!(
+            "streams disagree at {rv}: {} has {}, {teller} has {}",
+            cover.trace.name(),
+            tell(seen),
+            tell(known)
+        ),
+        evidence: vec![format!(
+            "both cover the resource versions after {from} up to {to}; {agreed} events agree before"
+        )],
+    }))
+}

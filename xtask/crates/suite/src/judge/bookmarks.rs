@@ -1,0 +1,83 @@
+//! Bookmarks: a promise that everything up to a revision was delivered, which later events must keep.
+
+use model::history::{Frame, FrameKind};
+
+use super::prepared::Prepared;
+use super::trace::{Trace, say};
+use super::{Findings, Judgement, Violation};
+
+/// One bookmark is enough to break the promise, none says nothing.
+const MIN_BOOKMARKS: u64 = 1;
+
+/// `watch.bookmark`: a bookmark is never behind what came before it nor ahead of the store, and every later event is
+/// after it. That nothing before it was left out is `watch.reliable`.
+pub(super) fn bookmark(prepared: &Prepared<'_>) -> Judgement {
+    let mut findings = Findings::default();
+    for trace in &prepared.traces {
+        // Also those beyond the end of the recording: that is one of the questions.
+        let errors = trace.stream.frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }));
+        let frames = &trace.stream.frames[..errors.unwrap_or(trace.stream.frames.len())];
+        let mut last_change: Option<&Frame> = None;
+        let mut last_bookmark: Option<&Frame> = None;
+        let mut problem = None;
+        for (place, frame) in frames.iter().enumerate() {
+            let why = match frame.kind {
+                FrameKind::Bookmark { .. } => {
+                    findings.count("bookmarks", 1);
+                    let why = bookmark_problem(prepared, frame, last_change, last_bookmark);
+                    last_bookmark = Some(frame);
+                    why
+                }
+                _ if frame.is_change() => {
+                    findings.count("events after a bookmark", u64::from(last_bookmark.is_some()));
+                    let late = last_bookmark.filter(|bookmark| frame.rv <= bookmark.rv);
+                    last_change = last_change.filter(|last| last.rv >= frame.rv).or(Some(frame));
+                    late.map(|bookmark| format!("{} came after {}", say(frame), say(bookmark)))
+                }
+                _ => None,
+            };
+            problem = problem.or(why.map(|why| (place, why)));
+        }
+        if let Some((place, why)) = problem {
+            findings.add(violation(trace, frames, place, &why));
+        }
+    }
+    findings.at_least("bookmarks", MIN_BOOKMARKS);
+    findings.judgement()
+}
+
+fn bookmark_problem(
+    prepared: &Prepared<'_>,
+    frame: &Frame,
+    last_change: Option<&Frame>,
+    last_bookmark: Option<&Frame>,
+) -> Option<String> {
+    let earlier = [last_change, last_bookmark].into_iter().flatten().max_by_key(|earlier| earlier.rv);
+    if let Some(earlier) = earlier.filter(|earlier| earlier.rv > frame.rv) {
+        return Some(format!("{} came after {}", say(frame), say(earlier)));
+    }
+    if frame.rv == 0 {
+        return Some("a BOOKMARK carries no resource version".into());
+    }
+    // The end of the recording is read after the last stream has ended.
+    if frame.rv > prepared.last {
+        return Some(format!("{}, but the store ended at revision {}", say(frame), prepared.last));
+    }
+    let earliest = prepared.known.not_before(frame.rv);
+    (earliest > frame.at).then(|| {
+        format!(
+            "{} was received at {} µs, but a write of that revision or an earlier one was only sent at {earliest} µs",
+            say(frame),
+            frame.at
+        )
+    })
+}
+
+fn violation(trace: &Trace<'_>, frames: &[Frame], place: usize, why: &str) -> Violation {
+    let start = place.saturating_sub(2);
+    let shown = frames[start..].iter().take(4).enumerate();
+    Violation {
+        message: format!("{}: {why}", trace.name()),
+        evidence: shown.map(|(offset, frame)| format!("frame {}: {}", start + offset + 1, say(frame))).collect(),
+    }
+}

@@ -1,0 +1,329 @@
+//! Histories as a correct server would have left them, for the tests of the judges and for the benchmark.
+//!
+//! A small store is simulated revision by revision. What streams and reads must show is taken from the simulation's own
+//! log, by other code than the judges': two mistakes would have to agree to go unnoticed.
+
+mod streams;
+mod values;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use fastrand::Rng;
+use model::history::{Answer, Change, History, Key, Meta, Micros, Operation, Revision, Snapshot, Verb};
+
+use values::{Color, Identity};
+
+/// How much of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub revisions: usize,
+    /// Streams are added until they have this many frames together.
+    pub frames: usize,
+    pub namespaces: usize,
+    /// Names in use per namespace.
+    pub names: usize,
+    /// Reads per hundred writes.
+    pub reads: usize,
+    /// Streams with label and field selectors too.
+    pub selectors: bool,
+}
+
+impl Default for Shape {
+    /// Small, but with everything in it.
+    fn default() -> Shape {
+        Shape { revisions: 400, frames: 1500, namespaces: 3, names: 6, reads: 60, selectors: true }
+    }
+}
+
+impl Shape {
+    /// For measuring: many revisions and frames, few reads.
+    pub fn large(revisions: usize, frames: usize) -> Shape {
+        Shape { revisions, frames, namespaces: 8, names: 100, reads: 2, selectors: true }
+    }
+}
+
+/// A history of `count` revisions and about as many frames.
+pub fn of_events(seed: u64, count: usize) -> History {
+    generate(seed, Shape::large(count, count))
+}
+
+/// A history of a correct server; the same for the same seed and shape.
+pub fn generate(seed: u64, shape: Shape) -> History {
+    let mut world = World::new(seed, shape);
+    while world.log.len() < shape.revisions {
+        world.step();
+    }
+    let streams = streams::all(&mut world);
+    world.finish(streams)
+}
+
+/// What happened at one revision to one key, with all that a watch needs to know of it.
+struct Entry {
+    rev: u64,
+    key: Key,
+    object: Arc<Identity>,
+    before: Option<Color>,
+    after: Option<Color>,
+    /// When it was committed.
+    at: Micros,
+}
+
+struct Live {
+    object: Arc<Identity>,
+    color: Color,
+    mod_rev: u64,
+    create_rev: u64,
+    version: i64,
+}
+
+/// A LIST answer that is remembered: (resource version, items).
+type Listed = (u64, Vec<(Key, u64)>);
+
+struct World {
+    random: Rng,
+    shape: Shape,
+    now: Micros,
+    rev: u64,
+    log: Vec<Entry>,
+    live: BTreeMap<Key, Live>,
+    revisions: Vec<Revision>,
+    operations: Vec<Operation>,
+    /// Earlier answers by prefix, for reads of the past.
+    listed: BTreeMap<Key, VecDeque<Listed>>,
+    /// (key, resource version) pairs that were true once.
+    remembered: VecDeque<(Key, u64)>,
+    keys: Vec<(Key, Key)>,
+}
+
+const CLIENT: &str = "traffic";
+const REMEMBERED: usize = 16;
+
+impl World {
+    fn new(seed: u64, shape: Shape) -> World {
+        let names = (0..shape.namespaces).flat_map(|ns| (0..shape.names).map(move |name| (ns, name)));
+        let keys = names.map(|(ns, name)| {
+            let prefix = format!("/registry/configmaps/ns-{ns}/");
+            (Key::from(format!("{prefix}name-{name}")), Key::from(prefix))
+        });
+        World {
+            random: Rng::with_seed(seed),
+            shape,
+            now: 1000,
+            rev: 1,
+            log: Vec::with_capacity(shape.revisions),
+            live: BTreeMap::new(),
+            revisions: Vec::with_capacity(shape.revisions),
+            operations: Vec::new(),
+            listed: BTreeMap::new(),
+            remembered: VecDeque::new(),
+            keys: keys.collect(),
+        }
+    }
+
+    /// One write, and perhaps a read that overlaps it.
+    fn step(&mut self) {
+        self.now += self.random.u64(5..20);
+        let reads = self.random.usize(0..100) < self.shape.reads;
+        let early = (reads && self.random.bool()).then(|| self.read());
+        match self.random.u8(0..40) {
+            0 => self.expire_events(),
+            1 => self.put_event(),
+            _ => self.write(),
+        }
+        match early {
+            // Answered only after the write, with the state before it: both orders are right.
+            Some(Some(mut operation)) => {
+                operation.returned = self.now + self.random.u64(1..10);
+                self.operations.push(operation);
+            }
+            Some(None) => {}
+            None if reads => {
+                self.now += 10;
+                let operation = self.read();
+                self.operations.extend(operation);
+            }
+            None => {}
+        }
+    }
+
+    fn write(&mut self) {
+        let (key, prefix) = self.random.choice(&self.keys).cloned().expect("a shape has names");
+        let called = self.now;
+        let exists = self.live.contains_key(&key);
+        let verb = match (exists, self.random.u8(0..10)) {
+            (false, _) => Verb::Create,
+            (true, 0..2) => Verb::Delete,
+            (true, 2..5) => Verb::Patch,
+            (true, _) => Verb::Update,
+        };
+        let color = Color::random(&mut self.random);
+        self.now += 3;
+        self.change(&key, (verb != Verb::Delete).then_some(color), true);
+        self.remembered.push_back((Arc::clone(&key), self.rev));
+        let answer = match verb {
+            Verb::Create => Answer::Object { status: 201, rv: self.rev },
+            Verb::Delete => Answer::Object { status: 200, rv: 0 },
+            _ => Answer::Object { status: 200, rv: self.rev },
+        };
+        if verb == Verb::Delete {
+            self.remembered.pop_back();
+        }
+        if self.remembered.len() > REMEMBERED {
+            self.remembered.pop_front();
+        }
+        let returned = self.now + self.random.u64(1..30);
+        self.operations.push(operation(verb, &prefix, Some(&key), String::new(), (called, returned), answer));
+    }
+
+    /// Something that nobody asked for through the recorded API.
+    fn put_event(&mut self) {
+        let key = Key::from(format!("/registry/events/ns-0/e-{}", self.random.u8(0..6)));
+        let color = Color::random(&mut self.random);
+        self.change(&key, Some(color), true);
+    }
+
+    /// A lease ends: several keys go at one revision.
+    fn expire_events(&mut self) {
+        let gone: Vec<Key> = self.live.keys().filter(|key| key.starts_with("/registry/events/")).cloned().collect();
+        for (place, key) in gone.iter().enumerate() {
+            self.change(key, None, place == 0);
+        }
+    }
+
+    fn change(&mut self, key: &Key, after: Option<Color>, new_revision: bool) {
+        self.rev += u64::from(new_revision);
+        let before = self.live.get(key).map(|live| (live.color, live.mod_rev, live.create_rev, live.version));
+        let object = match self.live.get(key) {
+            Some(live) => Arc::clone(&live.object),
+            None => Arc::new(Identity::new(key, &mut self.random)),
+        };
+        let create_rev = before.map_or(self.rev, |(_, _, create_rev, _)| create_rev);
+        let version = before.map_or(1, |(.., version)| version + 1);
+        let is_put = after.is_some();
+        self.revisions.push(Revision {
+            at: self.now + self.random.u64(0..200),
+            rev: self.rev.cast_signed(),
+            key: Arc::clone(key),
+            kind: if is_put { Change::Put } else { Change::Delete },
+            version: if is_put { version } else { 0 },
+            create_rev: if is_put { create_rev.cast_signed() } else { 0 },
+            lease: 0,
+            prev_rev: before.map_or(0, |(_, mod_rev, ..)| mod_rev.cast_signed()),
+            value: after.map(|color| object.value(color)).unwrap_or_default().into(),
+        });
+        match after {
+            Some(color) => {
+                let live = Live { object: Arc::clone(&object), color, mod_rev: self.rev, create_rev, version };
+                self.live.insert(Arc::clone(key), live);
+            }
+            None => {
+                self.live.remove(key);
+            }
+        }
+        let before = before.map(|(color, ..)| color);
+        self.log.push(Entry { rev: self.rev, key: Arc::clone(key), object, before, after, at: self.now });
+    }
+
+    /// A GET or LIST that begins and ends now.
+    fn read(&mut self) -> Option<Operation> {
+        if self.random.bool() { self.get() } else { Some(self.list()) }
+    }
+
+    fn get(&mut self) -> Option<Operation> {
+        let (mut key, mut prefix) = self.random.choice(&self.keys).cloned()?;
+        let mut rv = self.live.get(&key).map(|live| live.mod_rev);
+        let query = match self.random.u8(0..4) {
+            0 => {
+                // Any version that was ever there will do.
+                let place = self.random.usize(0..self.remembered.len().max(1));
+                let (old, old_rv) = self.remembered.get(place).cloned()?;
+                prefix = Key::from(&old[..=old.rfind('/')?]);
+                (key, rv) = (old, Some(old_rv));
+                "resourceVersion=0".to_owned()
+            }
+            1 => format!("resourceVersion={}", self.random.u64(1..=self.rev)),
+            _ => String::new(),
+        };
+        let answer = match rv {
+            Some(rv) => Answer::Object { status: 200, rv },
+            None => Answer::Refused { status: 404, reason: "NotFound".into() },
+        };
+        Some(operation(Verb::Get, &prefix, Some(&key), query, (self.now, self.now + 5), answer))
+    }
+
+    fn list(&mut self) -> Operation {
+        let (_, prefix) = self.random.choice(&self.keys).cloned().expect("a shape has names");
+        let below = self.live.range(Arc::clone(&prefix)..).take_while(|(key, _)| key.starts_with(&*prefix));
+        let items: Vec<(Key, u64)> = below.map(|(key, live)| (Arc::clone(key), live.mod_rev)).collect();
+        let past = self.listed.entry(Arc::clone(&prefix)).or_default();
+        let old = past.get(self.random.usize(0..past.len().max(1))).cloned();
+        past.push_back((self.rev, items.clone()));
+        if past.len() > REMEMBERED {
+            past.pop_front();
+        }
+        let mut answered = (self.rev, items);
+        let mut more = false;
+        let query = match (self.random.u8(0..8), old) {
+            (0, Some(old)) => {
+                answered = old;
+                "resourceVersion=0".to_owned()
+            }
+            (1 | 2, Some(old)) => {
+                let query = format!("resourceVersion={}&resourceVersionMatch=Exact", old.0);
+                answered = old;
+                query
+            }
+            (3, Some(old)) => {
+                let limit = old.1.len().saturating_sub(1).max(1);
+                let query = format!("resourceVersion={}&resourceVersionMatch=Exact&limit={limit}", old.0);
+                answered = old;
+                more = answered.1.len() > limit;
+                answered.1.truncate(limit);
+                query
+            }
+            (4 | 5, Some(old)) => format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", old.0),
+            _ => String::new(),
+        };
+        let answer = Answer::List { status: 200, rv: answered.0, items: answered.1, more };
+        operation(Verb::List, &prefix, None, query, (self.now, self.now + 5), answer)
+    }
+
+    fn finish(mut self, streams: Vec<model::history::Stream>) -> History {
+        let snapshot = |(key, live): (&Key, &Live)| Snapshot {
+            key: Arc::clone(key),
+            create_rev: live.create_rev.cast_signed(),
+            mod_rev: live.mod_rev.cast_signed(),
+            version: live.version,
+        };
+        let meta = Meta {
+            profile: "default".into(),
+            store: "main".into(),
+            last_rev: self.rev.cast_signed(),
+            last: self.live.iter().map(snapshot).collect(),
+            ..Meta::default()
+        };
+        self.operations.sort_by_key(|operation| (operation.called, operation.returned));
+        History { meta, revisions: self.revisions, operations: self.operations, streams }
+    }
+}
+
+fn operation(
+    verb: Verb,
+    prefix: &Key,
+    key: Option<&Key>,
+    query: String,
+    (called, returned): (Micros, Micros),
+    answer: Answer,
+) -> Operation {
+    Operation {
+        client: CLIENT.into(),
+        verb,
+        prefix: Arc::clone(prefix),
+        key: key.map(Arc::clone),
+        query,
+        called,
+        returned,
+        answer,
+    }
+}

@@ -1,0 +1,123 @@
+//! Keys as small numbers, and the changes of each key in order. Built once; events then need no text of their own.
+
+use std::collections::HashMap;
+
+use model::history::{Change, History, Revision};
+
+/// No index: a frame that was not found, an event without a successor.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Every key that the store ever held. Ids are in the order of first appearance.
+pub(super) struct Keys<'h> {
+    pub(super) texts: Vec<&'h str>,
+    ids: HashMap<&'h str, u32>,
+    /// The key of each revision.
+    pub(super) of: Vec<u32>,
+    /// `mod_revision` at the begin of the recording by key; 0 if there was no such key.
+    pub(super) initial: Vec<u64>,
+    /// Where a key's part of `changes` begins; one more at the end.
+    starts: Vec<u32>,
+    /// Indices of revisions, grouped by key, in order.
+    changes: Vec<u32>,
+    /// All keys in the order of their texts, which is the order of lists.
+    sorted: Vec<u32>,
+}
+
+impl<'h> Keys<'h> {
+    pub(super) fn new(history: &'h History, revisions: &'h [Revision]) -> Keys<'h> {
+        let mut keys = Keys {
+            texts: Vec::new(),
+            ids: HashMap::new(),
+            of: Vec::with_capacity(revisions.len()),
+            initial: Vec::new(),
+            starts: Vec::new(),
+            changes: Vec::new(),
+            sorted: Vec::new(),
+        };
+        for snapshot in &history.meta.initial {
+            let id = keys.intern(&snapshot.key);
+            keys.initial[id as usize] = unsigned(snapshot.mod_rev);
+        }
+        for revision in revisions {
+            let id = keys.intern(&revision.key);
+            keys.of.push(id);
+        }
+        keys.group();
+        keys.sorted = (0..index(keys.texts.len())).collect();
+        keys.sorted.sort_unstable_by_key(|key| keys.texts[*key as usize]);
+        keys
+    }
+
+    fn intern(&mut self, key: &'h str) -> u32 {
+        let next = index(self.texts.len());
+        let id = *self.ids.entry(key).or_insert(next);
+        if id == next {
+            self.texts.push(key);
+            self.initial.push(0);
+        }
+        id
+    }
+
+    /// Sorts the revisions by key, keeping their order.
+    fn group(&mut self) {
+        let mut starts = vec![0u32; self.texts.len() + 1];
+        for &key in &self.of {
+            starts[key as usize + 1] += 1;
+        }
+        for key in 1..starts.len() {
+            starts[key] += starts[key - 1];
+        }
+        let mut next = starts.clone();
+        self.changes = vec![0; self.of.len()];
+        for (revision, &key) in self.of.iter().enumerate() {
+            let place = &mut next[key as usize];
+            self.changes[*place as usize] = index(revision);
+            *place += 1;
+        }
+        self.starts = starts;
+    }
+
+    pub(super) fn id(&self, key: &str) -> Option<u32> {
+        self.ids.get(key).copied()
+    }
+
+    /// The revisions of one key, as indices in order.
+    pub(super) fn changes_of(&self, key: u32) -> &[u32] {
+        let key = key as usize;
+        &self.changes[self.starts[key] as usize..self.starts[key + 1] as usize]
+    }
+}
+
+impl<'h> Keys<'h> {
+    /// The objects below `prefix` at `rev`, in the order of their keys, each with its revision.
+    pub(super) fn state<'k>(
+        &'k self,
+        revisions: &'h [Revision],
+        prefix: &'k str,
+        rev: u64,
+    ) -> impl Iterator<Item = (&'h str, u64)> + use<'h, 'k> {
+        let start = self.sorted.partition_point(|key| self.texts[*key as usize] < prefix);
+        let below = self.sorted[start..].iter().take_while(move |key| self.texts[**key as usize].starts_with(prefix));
+        below.filter_map(move |&key| Some((self.texts[key as usize], self.version_at(revisions, key, rev)?)))
+    }
+
+    /// `mod_revision` of a key at `rev`; None if it does not exist there.
+    fn version_at(&self, revisions: &[Revision], key: u32, rev: u64) -> Option<u64> {
+        let changes = self.changes_of(key);
+        let after = changes.partition_point(|&change| unsigned(revisions[change as usize].rev) <= rev);
+        match after.checked_sub(1).map(|last| &revisions[changes[last] as usize]) {
+            Some(last) => (last.kind == Change::Put).then(|| unsigned(last.rev)),
+            None => Some(self.initial[key as usize]).filter(|initial| *initial > 0),
+        }
+    }
+}
+
+/// Revisions are positive; a negative one from a broken recording becomes 0, which no judge accepts.
+pub(super) fn unsigned(revision: i64) -> u64 {
+    u64::try_from(revision).unwrap_or(0)
+}
+
+/// An index as it is kept: four bytes instead of eight, a hundred thousand times.
+pub(super) fn index(place: usize) -> u32 {
+    u32::try_from(place).expect("a history has fewer than four billion entries")
+}

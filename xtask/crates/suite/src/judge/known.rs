@@ -1,0 +1,130 @@
+//! What the clock proves about revisions: by when a revision existed at the latest, and before when it cannot have.
+//!
+//! Receipt times of the raw store watch prove nothing here, since they lag. Only answers do: an answered write existed
+//! when its answer came, and what a create answered was not there before the request was sent.
+
+use model::history::{Answer, Change, History, Micros, Operation, Revision, Verb};
+
+use super::keys::{Keys, unsigned};
+use super::prepared;
+use super::query::Query;
+
+pub(super) struct Known {
+    /// (time of the answer, highest revision answered by then), by time.
+    answered: Vec<(Micros, u64)>,
+    /// The same by key: (key, time, highest revision of the key), by key and time.
+    answered_by_key: Vec<(u32, Micros, u64)>,
+    /// (revision, the latest time at which it or an earlier one was first asked for), by revision.
+    earliest: Vec<(u64, Micros)>,
+}
+
+impl Known {
+    /// `revs` are the revision numbers of `revisions`.
+    pub(super) fn new(history: &History, revisions: &[Revision], revs: &[u64], keys: &Keys<'_>) -> Known {
+        let mut known = Known { answered: Vec::new(), answered_by_key: Vec::new(), earliest: Vec::new() };
+        let mut deletions = Vec::new();
+        for operation in history.operations.iter().filter(|operation| is_write(operation)) {
+            match operation.answer {
+                Answer::Object { status: 200..=299, rv: 0 } => deletions.push(operation),
+                Answer::Object { status: status @ 200..=299, rv } => {
+                    known.acknowledge(keys, operation, rv);
+                    if status == 201 && is_creation(operation, prepared::at(revisions, revs, rv)) {
+                        known.earliest.push((rv, operation.called));
+                    }
+                }
+                _ => {}
+            }
+        }
+        rising(&mut known.answered);
+        rising(&mut known.earliest);
+        // A delete that was answered by a Status made the key's first tombstone after all that was known before.
+        let tombstones: Vec<(&Operation, u64)> =
+            deletions.into_iter().filter_map(|o| Some((o, known.tombstone(o, revisions, keys)?))).collect();
+        for (operation, rev) in tombstones {
+            known.acknowledge(keys, operation, rev);
+        }
+        rising(&mut known.answered);
+        known.answered_by_key.sort_unstable();
+        for group in known.answered_by_key.chunk_by_mut(|a, b| a.0 == b.0) {
+            let mut highest = 0;
+            for (_, _, rev) in group {
+                highest = highest.max(*rev);
+                *rev = highest;
+            }
+        }
+        known
+    }
+
+    fn acknowledge(&mut self, keys: &Keys<'_>, operation: &Operation, rev: u64) {
+        self.answered.push((operation.returned, rev));
+        if let Some(key) = operation.key.as_deref().and_then(|key| keys.id(key)) {
+            self.answered_by_key.push((key, operation.returned, rev));
+        }
+    }
+
+    /// The lowest revision that a deletion answered with a Status can have made.
+    fn tombstone(&self, operation: &Operation, revisions: &[Revision], keys: &Keys<'_>) -> Option<u64> {
+        let Answer::Object { status: 200, rv: 0 } = operation.answer else { return None };
+        if operation.verb != Verb::Delete {
+            return None;
+        }
+        let changes = keys.changes_of(keys.id(operation.key.as_deref()?)?);
+        let before = self.acknowledged(operation.called);
+        let first = changes.partition_point(|&change| unsigned(revisions[change as usize].rev) <= before);
+        let later = changes[first..].iter().map(|&change| &revisions[change as usize]);
+        later.into_iter().find(|revision| revision.kind == Change::Delete).map(|revision| unsigned(revision.rev))
+    }
+
+    /// The highest revision whose write was answered before `time`; 0 if none was.
+    pub(super) fn acknowledged(&self, time: Micros) -> u64 {
+        let end = self.answered.partition_point(|(returned, _)| *returned < time);
+        end.checked_sub(1).map_or(0, |last| self.answered[last].1)
+    }
+
+    /// The same among the writes of one key.
+    pub(super) fn acknowledged_of(&self, key: u32, time: Micros) -> u64 {
+        let end = self.answered_by_key.partition_point(|(k, returned, _)| (*k, *returned) < (key, time));
+        let last = end.checked_sub(1).map(|last| self.answered_by_key[last]);
+        last.filter(|(k, _, _)| *k == key).map_or(0, |(_, _, rev)| rev)
+    }
+
+    /// `rev` did not exist before this time.
+    pub(super) fn not_before(&self, rev: u64) -> Micros {
+        let end = self.earliest.partition_point(|(known, _)| *known <= rev);
+        end.checked_sub(1).map_or(0, |last| self.earliest[last].1)
+    }
+}
+
+/// Sorts, and makes each second number the highest so far.
+fn rising(pairs: &mut [(u64, u64)]) {
+    pairs.sort_unstable();
+    let mut highest = 0;
+    for (_, value) in pairs {
+        highest = highest.max(*value);
+        *value = highest;
+    }
+}
+
+/// A write that was not a rehearsal.
+fn is_write(operation: &Operation) -> bool {
+    let writes = matches!(operation.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete);
+    writes && !Query::parse(&operation.query).dry_run
+}
+
+/// The resource version that a successful write answered.
+pub(super) fn answered_rv(operation: &Operation) -> Option<u64> {
+    match operation.answer {
+        Answer::Object { status: 200..=299, rv } if rv > 0 => Some(rv),
+        _ => None,
+    }
+}
+
+/// Whether the revision was made by this very request. An update that changes nothing answers an old revision; only
+/// 201 Created together with the first version of a key in the store is certain. `changes` are those of the revision.
+fn is_creation(operation: &Operation, changes: &[Revision]) -> bool {
+    changes.iter().any(|revision| {
+        revision.kind == Change::Put
+            && revision.create_rev == revision.rev
+            && operation.key.as_ref().is_none_or(|key| **key == *revision.key)
+    })
+}

@@ -1,0 +1,217 @@
+//! The metadata inside a stored value, borrowed: a million values are read for their uids, so nothing is allocated for it.
+//!
+//! `crate::decode` reads the same for people; a test holds the two together.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+use crate::decode::{Encoding, PROTOBUF_MAGIC, encoding, object_meta};
+
+/// What judges need of ObjectMeta. Absent fields are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Meta<'a> {
+    pub(super) name: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) labels: Vec<(&'a str, &'a str)>,
+}
+
+/// None if the encoding hides it or the value is not what it seems.
+pub(super) fn meta(value: &[u8]) -> Option<Meta<'_>> {
+    match encoding(value) {
+        Encoding::Protobuf => protobuf(value.strip_prefix(PROTOBUF_MAGIC)?),
+        Encoding::Json => json(value),
+        Encoding::Yaml | Encoding::Cbor | Encoding::Encrypted | Encoding::Empty => None,
+    }
+}
+
+#[derive(Deserialize)]
+struct JsonObject<'a> {
+    #[serde(borrow)]
+    metadata: JsonMeta<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct JsonMeta<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow)]
+    uid: Cow<'a, str>,
+    #[serde(borrow)]
+    labels: Labels<'a>,
+}
+
+/// Labels in their order.
+#[derive(Default)]
+struct Labels<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Labels<'a>, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Labels<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("labels")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Labels<'de>, M::Error> {
+                let mut pairs = Vec::new();
+                while let Some((Text(key), Text(value))) = map.next_entry()? {
+                    pairs.push((key, value));
+                }
+                Ok(Labels(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+fn json(value: &[u8]) -> Option<Meta<'_>> {
+    let JsonObject { metadata } = serde_json::from_slice(value).ok()?;
+    let labels = metadata.labels.0.into_iter().map(|(key, value)| Some((borrowed(key)?, borrowed(value)?)));
+    Some(Meta {
+        name: borrowed(metadata.name)?,
+        namespace: borrowed(metadata.namespace)?,
+        uid: borrowed(metadata.uid)?,
+        labels: labels.collect::<Option<_>>()?,
+    })
+}
+
+/// An escape in a name, uid or label: none of them may have a character that needs one.
+fn borrowed(text: Cow<'_, str>) -> Option<&str> {
+    match text {
+        Cow::Borrowed(text) => Some(text),
+        Cow::Owned(_) => None,
+    }
+}
+
+/// `runtime.Unknown.raw` (2) holds the object, whose field 1 is its ObjectMeta.
+fn protobuf(unknown: &[u8]) -> Option<Meta<'_>> {
+    let object = first(unknown, 2)?;
+    let mut rest = first(object, 1)?;
+    let mut meta = Meta::default();
+    while let Some((number, bytes)) = next(&mut rest)? {
+        match number {
+            object_meta::NAME => meta.name = text(bytes)?,
+            object_meta::NAMESPACE => meta.namespace = text(bytes)?,
+            object_meta::UID => meta.uid = text(bytes)?,
+            object_meta::LABELS => meta.labels.push((label(bytes, 1)?, label(bytes, 2)?)),
+            _ => {}
+        }
+    }
+    Some(meta)
+}
+
+/// Key (1) or value (2) of a map entry; what is absent is empty.
+fn label(entry: &[u8], number: u32) -> Option<&str> {
+    let mut rest = entry;
+    while let Some((found, bytes)) = next(&mut rest)? {
+        if found == number {
+            return text(bytes);
+        }
+    }
+    Some("")
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+/// The first length-delimited field with this number.
+fn first(message: &[u8], number: u32) -> Option<&[u8]> {
+    let mut rest = message;
+    while let Some((found, bytes)) = next(&mut rest)? {
+        if found == number {
+            return Some(bytes);
+        }
+    }
+    None
+}
+
+/// The next length-delimited field, numbers and fixed fields skipped. Outer None: not protobuf; inner None: the end.
+#[expect(clippy::option_option, reason = "an end and an error, in a loop that runs ten million times")]
+fn next<'a>(rest: &mut &'a [u8]) -> Option<Option<(u32, &'a [u8])>> {
+    while !rest.is_empty() {
+        let tag = varint(rest)?;
+        let length = match tag & 7 {
+            0 => {
+                varint(rest)?;
+                continue;
+            }
+            1 => 8,
+            2 => usize::try_from(varint(rest)?).ok()?,
+            5 => 4,
+            _ => return None,
+        };
+        let (bytes, tail) = rest.split_at_checked(length)?;
+        *rest = tail;
+        if tag & 7 == 2 {
+            return Some(Some((u32::try_from(tag >> 3).ok()?, bytes)));
+        }
+    }
+    Some(None)
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, tail) = rest.split_first()?;
+        *rest = tail;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode;
+
+    #[test]
+    fn what_is_found_is_what_the_decoder_finds() {
+        let protobuf = [
+            b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x1f\x0a\x1d".as_slice(),
+            b"\x0a\x01a\x12\x00\x1a\x01n\x2a\x04u-id\x38\x00\x5a\x06\x0a\x01l\x12\x01x\x5a\x03\x0a\x01m",
+            b"\x1a\x00\x22\x00",
+        ]
+        .concat();
+        let json = br#"{"kind":"Fruit","metadata":{"labels":{"l":"x","m":""},"name":"a","namespace":"n",
+            "ownerReferences":[{"uid":"other"}],"uid":"u-id"},"spec":[{"uid":"no"}]}"#;
+        for value in [protobuf.as_slice(), json] {
+            let ours = meta(value).unwrap();
+            let expected = Meta { name: "a", namespace: "n", uid: "u-id", labels: vec![("l", "x"), ("m", "")] };
+            assert_eq!(ours, expected);
+            let theirs = decode::meta(value).unwrap();
+            assert_eq!((ours.name, ours.namespace, ours.uid), (&*theirs.name, &*theirs.namespace, &*theirs.uid));
+            let labels: Vec<(&str, &str)> = theirs.labels.iter().map(|(k, v)| (&**k, &**v)).collect();
+            assert_eq!(ours.labels, labels);
+        }
+    }
+
+    #[test]
+    fn what_hides_its_metadata_has_none() {
+        for value in [
+            &b""[..],
+            b"k8s:enc:aescbc:v1:k:xyz",
+            b"metadata:\n  uid: u\n",
+            b"k8s\0\x12\xff",
+            b"{\"metadata\":3}",
+            b"{\"a\"",
+        ] {
+            assert_eq!(meta(value), None, "{value:?}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+use super::generate::{Shape, generate};
+use super::*;
+
+#[test]
+fn good_histories_are_accepted() {
+    for seed in 0..200 {
+        let history = generate(seed, Shape::default());
+        for (id, judgement) in judge_all(&history) {
+            assert_eq!(judgement.outcome(), Outcome::Passed, "seed {seed}: {id}: {:?}", judgement.exercised);
+        }
+    }
+}

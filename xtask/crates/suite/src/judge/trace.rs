@@ -1,0 +1,219 @@
+//! A stream laid over the history: where its live part begins, which event each frame is, what was not delivered.
+//!
+//! Nothing is judged here; several judges look at the same trace.
+
+use model::history::{Frame, FrameKind, Start, Stream};
+
+use super::keys::{NONE, index};
+use super::prepared::Prepared;
+use super::view::View;
+
+/// How many missing events a trace remembers.
+const REMEMBERED: usize = 3;
+
+pub(super) struct Trace<'h> {
+    pub(super) stream: &'h Stream,
+    /// Up to the first ERROR, and without the tail that lies beyond the end of the recording.
+    pub(super) frames: &'h [Frame],
+    /// The number of the view; what it holds is None if the selector cannot be evaluated.
+    pub(super) view: usize,
+    /// Number of frames before the live part.
+    pub(super) initial: usize,
+    pub(super) begin: Begin,
+    /// The event of the view that each frame is; NONE for others. Empty without a view.
+    pub(super) found: Vec<u32>,
+    pub(super) missing: Missing,
+}
+
+/// After what the live part begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// Every event after this revision belongs to it.
+    After(u64),
+    /// The initial part is no state that the store ever had.
+    NoState,
+    /// The state may be older than the recording, or the stream ended within it.
+    Unknown,
+}
+
+/// Events that the stream skipped although it delivered later ones, or a bookmark beyond them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Missing {
+    pub(super) count: usize,
+    /// The first of them.
+    pub(super) first: Vec<usize>,
+    /// How many events had to be delivered.
+    pub(super) expected: usize,
+    /// Position of the first event that had to be delivered.
+    pub(super) from: usize,
+}
+
+impl<'h> Trace<'h> {
+    /// Lays `stream` over the view with that number.
+    pub(super) fn new(prepared: &Prepared<'h>, stream: &'h Stream, view: usize) -> Trace<'h> {
+        let errors = stream.frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }));
+        let judged = &stream.frames[..errors.unwrap_or(stream.frames.len())];
+        let end = judged.iter().rposition(|frame| frame.rv <= prepared.last).map_or(0, |last| last + 1);
+        let frames = &judged[..end];
+        let initial = initial_length(stream.start, frames, prepared.first);
+        let mut trace = Trace {
+            stream,
+            frames,
+            view,
+            initial,
+            begin: Begin::Unknown,
+            found: Vec::new(),
+            missing: Missing::default(),
+        };
+        if let Some(view) = &prepared.views[view] {
+            trace.find(prepared, view);
+            trace.begin = trace.begin(prepared, view);
+            trace.missing = trace.missing(prepared, view);
+        }
+        trace
+    }
+
+    /// The frames of the live part, with their places.
+    pub(super) fn live(&self) -> impl Iterator<Item = (usize, &'h Frame)> + use<'h> {
+        let initial = self.initial;
+        self.frames[initial..].iter().enumerate().map(move |(place, frame)| (initial + place, frame))
+    }
+
+    pub(super) fn live_changes(&self) -> impl Iterator<Item = (usize, &'h Frame)> + use<'h> {
+        self.live().filter(|(_, frame)| frame.is_change())
+    }
+
+    /// The event of the view that a frame is.
+    pub(super) fn event(&self, place: usize) -> Option<usize> {
+        self.found.get(place).filter(|event| **event != NONE).map(|event| *event as usize)
+    }
+
+    /// The stream in a message.
+    pub(super) fn name(&self) -> String {
+        let Stream { id, client, transport, prefix, start, selector, .. } = self.stream;
+        let start = match start {
+            Start::After(rv) => format!("after {rv}"),
+            Start::Unset => "from an unset resource version".into(),
+            Start::Zero => "from 0".into(),
+            Start::InitialEvents(rv) => format!("with initial events from {rv}"),
+        };
+        let selector = match selector {
+            Some(s) => format!(", selector `{}`", [&*s.labels, &*s.fields].join(" ").trim()),
+            None => String::new(),
+        };
+        format!("stream {id} of {prefix} ({start}{selector}, {transport}, by {client})")
+    }
+
+    /// The frames around a place, a line each.
+    pub(super) fn around(&self, place: usize) -> Vec<String> {
+        let start = place.saturating_sub(2);
+        let end = (place + 2).min(self.frames.len());
+        let lines = self.frames[start..end].iter().enumerate();
+        lines.map(|(offset, frame)| format!("frame {}: {}", start + offset + 1, say(frame))).collect()
+    }
+
+    fn find(&mut self, prepared: &Prepared<'_>, view: &View) {
+        self.found = Vec::with_capacity(self.frames.len());
+        let mut near = 0;
+        for frame in self.frames {
+            let found = if frame.is_change() { view.find(&prepared.keys, &frame.key, frame.rv, near) } else { None };
+            near = found.map_or(near, |event| event + 1);
+            self.found.push(found.map_or(NONE, index));
+        }
+    }
+
+    fn begin(&self, prepared: &Prepared<'_>, view: &View) -> Begin {
+        if let Start::After(rv) = self.stream.start {
+            return Begin::After(rv.max(prepared.first));
+        }
+        let items: Option<Vec<usize>> = (0..self.initial).map(|place| self.event(place)).collect();
+        let next_change = self.live_changes().next().map_or(u64::MAX, |(_, frame)| frame.rv);
+        let mut low = prepared.first;
+        let mut high = prepared.last.min(next_change.saturating_sub(1));
+        if let Some(Frame { kind: FrameKind::Bookmark { end_of_initial: true }, rv, .. }) =
+            self.frames.get(self.initial)
+        {
+            (low, high) = (*rv, *rv);
+        }
+        let Some(items) = items else { return self.no_state(prepared) };
+        if self.frames.len() == self.initial {
+            // The stream may have been cut within the state: what came must at least have existed together.
+            return if view.coexist(&items, high) { Begin::Unknown } else { self.no_state(prepared) };
+        }
+        view.state_with(&items, low, high).map_or_else(|| self.no_state(prepared), Begin::After)
+    }
+
+    fn no_state(&self, prepared: &Prepared<'_>) -> Begin {
+        let newest = self.frames[..self.initial].iter().map(|frame| frame.rv).max().unwrap_or(0);
+        // A cache may lag behind the begin of the recording.
+        if prepared.first > 0 && newest <= prepared.first { Begin::Unknown } else { Begin::NoState }
+    }
+
+    /// What lies between the begin and the last event or bookmark and was not delivered.
+    fn missing(&self, prepared: &Prepared<'_>, view: &View) -> Missing {
+        let events = || self.live_changes().filter_map(|(place, _)| self.event(place));
+        let from = match (self.begin, events().next()) {
+            (Begin::After(rev), _) => view.after(rev),
+            (_, Some(first)) => first,
+            (_, None) => return Missing::default(),
+        };
+        let bookmarks = self.live().filter(|(_, frame)| matches!(frame.kind, FrameKind::Bookmark { .. }));
+        let bookmark = bookmarks.map(|(_, frame)| frame.rv.min(prepared.last)).max().unwrap_or(0);
+        // A stream may be cut between two events of one revision: of the last revision only what came is expected.
+        let last_event = events().map(|event| view.events[event].rev).max().unwrap_or(0);
+        let to = view.after(bookmark).max(view.at(last_event));
+        let mut next = from;
+        let mut in_order = true;
+        for event in events() {
+            in_order &= event == next;
+            next += 1;
+        }
+        if in_order {
+            let first = (next..to).take(REMEMBERED).collect();
+            return Missing { count: to.saturating_sub(next), first, expected: to.max(next) - from, from };
+        }
+        self.missing_in_disorder(from, to)
+    }
+
+    fn missing_in_disorder(&self, from: usize, to: usize) -> Missing {
+        let mut delivered = vec![false; to.saturating_sub(from)];
+        for event in self.live_changes().filter_map(|(place, _)| self.event(place)) {
+            if let Some(seen) = event.checked_sub(from).and_then(|place| delivered.get_mut(place)) {
+                *seen = true;
+            }
+        }
+        let missing = || (from..).zip(&delivered).filter(|(_, seen)| !**seen).map(|(event, _)| event);
+        Missing {
+            count: missing().count(),
+            first: missing().take(REMEMBERED).collect(),
+            expected: delivered.len(),
+            from,
+        }
+    }
+}
+
+/// A frame in a message.
+pub(super) fn say(frame: &Frame) -> String {
+    let place = if frame.key.is_empty() { String::new() } else { format!(" {}", frame.key) };
+    let uid = if frame.uid.is_empty() { String::new() } else { format!(" (uid {})", frame.uid) };
+    format!("{}{place} at {}{uid}", frame.kind.word(), frame.rv)
+}
+
+/// How many frames come before the live part.
+///
+/// With a state first, that is every ADDED up to the first bookmark, other event, or key that was there already. Live
+/// ADDEDs that follow at once are taken in too; that is no loss, since a state with them is a state as well.
+fn initial_length(start: Start, frames: &[Frame], first: u64) -> usize {
+    match start {
+        // What happened before the recording began cannot be compared with anything.
+        Start::After(rv) if rv < first => {
+            frames.iter().take_while(|frame| frame.is_change() && frame.rv <= first).count()
+        }
+        Start::After(_) => 0,
+        Start::Unset | Start::Zero | Start::InitialEvents(_) => {
+            let added = frames.iter().take_while(|frame| matches!(frame.kind, FrameKind::Added));
+            let mut seen = std::collections::HashSet::new();
+            added.take_while(|frame| seen.insert(&*frame.key)).count()
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Is the recording itself sound, and do the answers to writes agree with it? Everything else is judged against it.
+//!
+//! Revisions come from the raw store watch. That they follow from each other and lead to what a Range shows at the end
+//! is what makes them worth being called the truth.
+
+use std::collections::BTreeMap;
+
+use model::history::{Change, History, Key, Micros, Operation, Revision, Snapshot, Verb};
+
+use super::keys::{Keys, unsigned};
+use super::known;
+use super::prepared::Prepared;
+use super::query::Query;
+use super::{Findings, Judgement, Violation};
+
+/// Fewer revisions than this say nothing about a store.
+const MIN_REVISIONS: u64 = 10;
+/// Fewer answered writes than this say nothing about answers.
+const MIN_WRITES: u64 = 10;
+
+/// What is known of a key while the revisions are replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State {
+    /// Last revision, also of the tombstone; 0 if there never was one.
+    last_rev: i64,
+    create_rev: i64,
+    version: i64,
+    alive: bool,
+}
+
+/// Judges the recording on its own.
+pub(super) fn sound(history: &History, revisions: &[Revision], keys: &Keys<'_>) -> Judgement {
+    let mut findings = Findings::default();
+    findings.count("revisions", revisions.len() as u64);
+    findings.count("keys", keys.texts.len() as u64);
+    let meta = &history.meta;
+    if meta.last_rev < meta.first_rev || meta.last_rev == 0 {
+        findings.add(Violation::plain(format!(
+            "the recording begins at revision {} and ends at {}: it was not completed",
+            meta.first_rev, meta.last_rev
+        )));
+        return findings.judgement();
+    }
+    order(&mut findings, history);
+    replay(&mut findings, history, revisions, keys);
+    findings.at_least("revisions", MIN_REVISIONS);
+    findings.judgement()
+}
+
+/// Revisions rise; one revision changes a key once.
+fn order(findings: &mut Findings, history: &History) {
+    for pair in history.revisions.windows(2) {
+        let [earlier, later] = pair else { continue };
+        if later.rev < earlier.rev {
+            findings.add(Violation::plain(format!(
+                "the raw watch delivered revision {} ({}) after {} ({})",
+                later.rev, later.key, earlier.rev, earlier.key
+            )));
+        }
+    }
+    let twice = |group: &[Revision]| {
+        let mut names: Vec<&Key> = group.iter().map(|revision| &revision.key).collect();
+        names.sort();
+        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_string())
+    };
+    for group in history.revisions.chunk_by(|a, b| a.rev == b.rev).filter(|group| group.len() > 1) {
+        if let Some(key) = twice(group) {
+            let rev = group[0].rev;
+            findings.add(Violation::plain(format!("the raw watch delivered revision {rev} of {key} twice")));
+        }
+    }
+}
+
+/// Each change must follow from the state before it, and the last state must be what the store showed at the end.
+fn replay(findings: &mut Findings, history: &History, revisions: &[Revision], keys: &Keys<'_>) {
+    let mut states = vec![State::default(); keys.texts.len()];
+    for snapshot in &history.meta.initial {
+        if let Some(key) = keys.id(&snapshot.key) {
+            states[key as usize] = State {
+                last_rev: snapshot.mod_rev,
+                create_rev: snapshot.create_rev,
+                version: snapshot.version,
+                alive: true,
+            };
+        }
+    }
+    // kine reports version 0 everywhere and leaves gaps between revisions; etcd does neither.
+    let versioned = revisions.iter().any(|revision| revision.version > 0);
+    let mut previous = history.meta.first_rev;
+    for (revision, &key) in revisions.iter().zip(&keys.of) {
+        // Revision 1 of etcd is the empty store.
+        if revision.rev > previous + 1 && revision.rev > 2 {
+            findings.count("revision gaps", unsigned(revision.rev - previous - 1));
+            if versioned {
+                findings.add(Violation::plain(format!(
+                    "the raw watch delivered no change between revisions {previous} and {}",
+                    revision.rev
+                )));
+            }
+        }
+        previous = previous.max(revision.rev);
+        let state = &mut states[key as usize];
+        if let Some(problem) = problem(state, revision, versioned, &history.meta.compactions) {
+            let evidence = vec![format!("before: {}", state.describe()), format!("recorded: {}", describe(revision))];
+            let message = format!("revision {} of {}: {problem}", revision.rev, revision.key);
+            findings.add(Violation { message, evidence });
+        }
+        state.apply(revision);
+    }
+    if versioned && previous < history.meta.last_rev && previous > 0 {
+        let last = history.meta.last_rev;
+        findings.add(Violation::plain(format!(
+            "the raw watch delivered no change between revision {previous} and the end, {last}"
+        )));
+    }
+    compare_with_end(findings, &history.meta.last, &states, keys, versioned);
+}
+
+/// Why the change cannot follow from the state.
+fn problem(state: &State, revision: &Revision, versioned: bool, compactions: &[(Micros, i64)]) -> Option<String> {
+    let compacted = compactions.iter().any(|(_, compacted)| *compacted >= state.last_rev);
+    let expected_prev = if state.alive { state.last_rev } else { 0 };
+    if revision.prev_rev != expected_prev && !(revision.prev_rev == 0 && compacted) {
+        return Some(format!("its previous value is of revision {}, not {expected_prev}", revision.prev_rev));
+    }
+    match (revision.kind, state.alive) {
+        (Change::Delete, false) => return Some("a key that does not exist was deleted".into()),
+        (Change::Delete, true) => return None,
+        (Change::Put, false) if revision.create_rev != revision.rev => {
+            return Some(format!("a new key says that it was created at {}", revision.create_rev));
+        }
+        (Change::Put, true) if revision.create_rev != state.create_rev => {
+            return Some(format!("it was created at {}, not {}", state.create_rev, revision.create_rev));
+        }
+        (Change::Put, _) => {}
+    }
+    let expected = if state.alive { state.version + 1 } else { 1 };
+    (versioned && revision.version != expected).then(|| format!("its version is {}, not {expected}", revision.version))
+}
+
+fn compare_with_end(findings: &mut Findings, last: &[Snapshot], states: &[State], keys: &Keys<'_>, versioned: bool) {
+    let mut expected: BTreeMap<&str, &State> =
+        keys.texts.iter().copied().zip(states).filter(|(_, state)| state.alive).collect();
+    for snapshot in last {
+        let Some(state) = expected.remove(&*snapshot.key) else {
+            findings.add(Violation::plain(format!(
+                "the store holds {} (revision {}) at the end, which the raw watch did not deliver",
+                snapshot.key, snapshot.mod_rev
+            )));
+            continue;
+        };
+        let seen = (snapshot.mod_rev, snapshot.create_rev, if versioned { snapshot.version } else { state.version });
+        if seen != (state.last_rev, state.create_rev, state.version) {
+            findings.add(Violation {
+                message: format!("the end state of {} is not what the raw watch led to", snapshot.key),
+                evidence: vec![
+                    format!("raw watch: {}", state.describe()),
+                    format!(
+                        "store: mod_revision {}, create_revision {}, version {}",
+                        snapshot.mod_rev, snapshot.create_rev, snapshot.version
+                    ),
+                ],
+            });
+        }
+    }
+    for (key, state) in expected {
+        findings.add(Violation::plain(format!(
+            "the store does not hold {key} at the end; the raw watch led to revision {}",
+            state.last_rev
+        )));
+    }
+}
+
+impl State {
+    fn apply(&mut self, revision: &Revision) {
+        *self = State {
+            last_rev: revision.rev,
+            create_rev: revision.create_rev,
+            version: revision.version,
+            alive: revision.kind == Change::Put,
+        };
+    }
+
+    fn describe(&self) -> String {
+        if self.alive {
+            format!("mod_revision {}, create_revision {}, version {}", self.last_rev, self.create_rev, self.version)
+        } else {
+            "no such key".into()
+        }
+    }
+}
+
+pub(super) fn describe(revision: &Revision) -> String {
+    let kind = match revision.kind {
+        Change::Put if revision.create_rev == revision.rev => "create",
+        Change::Put => "put",
+        Change::Delete => "delete",
+    };
+    format!(
+        "{kind} {} at {} (version {}, previous {})",
+        revision.key, revision.rev, revision.version, revision.prev_rev
+    )
+}
+
+/// Every answered write is in the history under the resource version of its answer, and in the order of time.
+pub(super) fn writes(prepared: &Prepared<'_>) -> Judgement {
+    let mut findings = Findings::default();
+    let mut creations: Vec<(u64, &str, &Operation)> = Vec::new();
+    for operation in &prepared.history.operations {
+        let writes = matches!(operation.verb, Verb::Create | Verb::Update | Verb::Patch);
+        let Some(rv) = known::answered_rv(operation) else { continue };
+        if !writes || Query::parse(&operation.query).dry_run || rv <= prepared.first || rv > prepared.last {
+            continue;
+        }
+        findings.count("writes", 1);
+        let Some(revision) = stored(prepared, operation, rv) else {
+            findings.add(Violation {
+                message: format!(
+                    "{} answered resource version {rv}, at which the store changed no such key",
+                    say(operation)
+                ),
+                evidence: at(prepared, rv),
+            });
+            continue;
+        };
+        if !matches!(operation.verb, Verb::Create) || revision.create_rev != revision.rev {
+            continue;
+        }
+        creations.push((rv, &revision.key, operation));
+        let before = prepared.known.acknowledged(operation.called);
+        if rv <= before {
+            findings.add(Violation::plain(format!(
+                "{} answered {rv} although a write with {before} was answered before it was sent",
+                say(operation)
+            )));
+        }
+    }
+    creations.sort_by_key(|(rv, key, _)| (*rv, *key));
+    for pair in creations.windows(2).filter(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)) {
+        let [(rv, _, one), (_, _, other)] = pair else { continue };
+        findings.add(Violation::plain(format!("{} and {} both answered {rv}", say(one), say(other))));
+    }
+    findings.at_least("writes", MIN_WRITES);
+    findings.judgement()
+}
+
+/// The revision that an answer names.
+fn stored<'h>(prepared: &Prepared<'h>, operation: &Operation, rv: u64) -> Option<&'h Revision> {
+    prepared.revisions_at(rv).iter().find(|revision| match &operation.key {
+        Some(key) => revision.key == *key,
+        None => revision.key.starts_with(&*operation.prefix),
+    })
+}
+
+fn at(prepared: &Prepared<'_>, rv: u64) -> Vec<String> {
+    prepared.revisions_at(rv).iter().map(|revision| format!("history: {}", describe(revision))).collect()
+}
+
+/// An operation in a message.
+pub(super) fn say(operation: &Operation) -> String {
+    let question = if operation.query.is_empty() { "" } else { "?" };
+    format!(
+        "{:?} {}{question}{} by {} (sent at {} µs, answered at {} µs)",
+        operation.verb,
+        operation.key.as_ref().unwrap_or(&operation.prefix),
+        operation.query,
+        operation.client,
+        operation.called,
+        operation.returned
+    )
+}
