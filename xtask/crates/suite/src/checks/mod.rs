@@ -9,7 +9,11 @@ mod layout_flags;
 mod layout_table;
 mod leases;
 mod list;
+mod list_expired;
+mod list_pages;
+mod listed;
 mod rv;
+mod rv_reads;
 mod watch_start;
 mod watch_stream;
 
@@ -32,7 +36,10 @@ static TABLES: &[&[Check]] = &[
     encoding::CHECKS,
     leases::CHECKS,
     rv::CHECKS,
+    rv_reads::CHECKS,
     list::CHECKS,
+    list_pages::CHECKS,
+    list_expired::CHECKS,
     watch_start::CHECKS,
     watch_stream::CHECKS,
     cc::CHECKS,

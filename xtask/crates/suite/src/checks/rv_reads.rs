@@ -1,0 +1,420 @@
+//! What a GET at a resource version promises: any state at 0, none older at n, a time-out when n is in the future.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use model::Level::Must;
+use model::Resource;
+use serde_json::Value;
+
+use super::listed::{kinds, revision, sample, with_content};
+use crate::api::Response;
+use crate::check::{Check, Stop, Verdict};
+use crate::ctx::Ctx;
+use crate::object::{CONFIG_MAPS, Object, SECRETS, config_map};
+use crate::{expect, expect_eq, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "rv.get-zero-any",
+        level: Must,
+        requirement: "GET with resourceVersion=0 is answered with a state that the object had, possibly an old one, and \
+                      never with 504.",
+        source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/cacher/cacher.go (Get)",
+        observed: "Three readers GET with resourceVersion=0 all the time while the object is created, updated, deleted \
+                   and created again. Each answer is 404, or equals in every field what a write was answered with at \
+                   that resource version, and the store has the same at that revision.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps/a?resourceVersion=0'",
+        profiles: &["default"],
+        needs: &[],
+        run: scenario!(get_zero_any),
+    },
+    Check {
+        id: "rv.get-not-older",
+        level: Must,
+        requirement: "GET with resourceVersion=n is answered with the object's state at revision n or later; the server \
+                      waits up to 3 s for its cache to get there.",
+        source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/cacher/watch_cache.go \
+                 (waitUntilFreshAndBlock)",
+        observed: "GET at the version of each of many updates, at the versions of other objects and of other types, after \
+                   a delete and after a new create; and GET at a revision that comes into being only while the server \
+                   waits. The state that the store has at n is the oldest allowed answer. A 504 counts as an answer \
+                   only after 3 s, and the GET is then repeated.",
+        by_hand: "n=$(kubectl annotate cm a x=y -o jsonpath='{.metadata.resourceVersion}'); kubectl get --raw \
+                  \"/api/v1/namespaces/default/configmaps/a?resourceVersion=$n\"",
+        profiles: &["default"],
+        needs: &[],
+        run: scenario!(get_not_older),
+    },
+    Check {
+        id: "rv.too-large-504",
+        level: Must,
+        requirement: "GET or LIST with a resource version far in the future is answered 504 Timeout \"Too large resource \
+                      version\" with the cause ResourceVersionTooLarge; from the cache after 3 s and with Retry-After: \
+                      1, from the store without Retry-After.",
+        source: "apiserver pkg/storage/errors.go (NewTooLargeResourceVersionError), pkg/storage/cacher/watch_cache.go, \
+                 pkg/storage/etcd3/store.go (validateMinimumResourceVersion)",
+        observed: "GET, LIST with NotOlderThan and LIST without a match at a revision a thousand million ahead; for \
+                   ConfigMaps and a custom resource, which the cache serves, and for Events, which it does not. The \
+                   `current` in the message must be a revision that the store has and that the type has reached.",
+        by_hand: "time kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersion=999999999'",
+        profiles: &["default"],
+        needs: &[],
+        run: scenario!(too_large_504),
+    },
+];
+
+/// How long the server waits for its cache (blockTimeout in watch_cache.go).
+const WAIT: Duration = Duration::from_secs(3);
+/// Two clocks measure the same time.
+const CLOCK_ERROR: Duration = Duration::from_millis(50);
+
+/// The states an object had, by resource version, as its writes were answered.
+type States = BTreeMap<u64, Object>;
+
+async fn get_zero_any(ctx: &Ctx) -> Verdict {
+    let done = AtomicBool::new(false);
+    let writing = async {
+        let states = write_a_life(ctx).await;
+        done.store(true, Ordering::Relaxed);
+        states
+    };
+    let (states, first, second, third) =
+        futures::join!(writing, read_zero(ctx, &done), read_zero(ctx, &done), read_zero(ctx, &done));
+    let states = states?;
+    let mut seen = BTreeMap::new();
+    for answer in [first?, second?, third?].concat() {
+        match state_of(&answer, &states) {
+            Err(fault) => return Err(Stop::failed(format!("GET with resourceVersion=0: {fault}"))),
+            Ok(Some(rv)) => *seen.entry(rv).or_insert(0u64) += 1,
+            Ok(None) => ctx.count("answers 404", 1),
+        }
+    }
+    for (rv, times) in &seen {
+        ctx.count("answers 200", *times);
+        let key = ctx.key(&CONFIG_MAPS, "a").await?;
+        let stored = ctx.store(&CONFIG_MAPS).get(&key, rv.cast_signed()).await?;
+        expect_eq!(stored.map(|kv| kv.mod_rev.cast_unsigned()), Some(*rv), "revision of {key} in the store at {rv}");
+    }
+    ctx.count("states seen", seen.len() as u64);
+    if seen.is_empty() {
+        return Err(Stop::Errored(anyhow::anyhow!("no GET with resourceVersion=0 was answered with the object")));
+    }
+    Ok(())
+}
+
+/// Creates, updates, deletes and creates again; gives every state.
+async fn write_a_life(ctx: &Ctx) -> anyhow::Result<States> {
+    const UPDATES: usize = 15;
+    let mut states = States::new();
+    for life in ["first", "second"] {
+        let mut object = ctx.create(&CONFIG_MAPS, &config_map("a").with("data.life", life)).await?;
+        // Makes sure that the cache knows the object: a cache may be late, and then every read would be a 404.
+        ctx.try_get(&CONFIG_MAPS, "a", &format!("resourceVersion={}", object.rv_text())).await?;
+        states.insert(object.rv(), object.clone());
+        for n in 0..UPDATES {
+            object = ctx.update(&CONFIG_MAPS, &object.with("data.k", n.to_string())).await?;
+            states.insert(object.rv(), object.clone());
+        }
+        if life == "first" {
+            ctx.delete(&CONFIG_MAPS, "a").await?;
+        }
+    }
+    Ok(states)
+}
+
+/// Reads until the writer has ended, and once more.
+async fn read_zero(ctx: &Ctx, done: &AtomicBool) -> anyhow::Result<Vec<Response>> {
+    let mut answers = Vec::new();
+    loop {
+        let last = done.load(Ordering::Relaxed);
+        answers.push(ctx.try_get(&CONFIG_MAPS, "a", "resourceVersion=0").await?);
+        if last {
+            return Ok(answers);
+        }
+    }
+}
+
+/// The version of the state that an answer shows; None for a 404. The error says why it is no state that there was.
+fn state_of(answer: &Response, states: &States) -> Result<Option<u64>, String> {
+    if answer.is(404, "NotFound") {
+        return Ok(None);
+    }
+    if answer.status != 200 {
+        return Err(format!("answered {answer}"));
+    }
+    let object = Object(answer.json());
+    let rv = revision(object.rv_text())?;
+    match states.get(&rv) {
+        None => Err(format!("answered with resource version {rv}, at which the object was not written: {object}")),
+        Some(state) if *state == object => Ok(Some(rv)),
+        Some(state) => Err(format!("the object at {rv} was {state}, the answer is {object}")),
+    }
+}
+
+async fn get_not_older(ctx: &Ctx) -> Verdict {
+    const UPDATES: usize = 20;
+    let mut states = States::new();
+    let mut object = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
+    for n in 0..UPDATES {
+        states.insert(object.rv(), object.clone());
+        read_at(ctx, object.rv(), &states).await?;
+        object = ctx.update(&CONFIG_MAPS, &object.with("data.k", n.to_string())).await?;
+    }
+    states.insert(object.rv(), object);
+    let other = ctx.create(&CONFIG_MAPS, &config_map("other")).await?;
+    read_at(ctx, other.rv(), &states).await?;
+    // The cache of ConfigMaps learns of this revision only by a progress notification of the store.
+    let elsewhere = ctx.create(&SECRETS, &Object::new(&SECRETS, "elsewhere")).await?;
+    read_at(ctx, elsewhere.rv(), &states).await?;
+    ctx.delete(&CONFIG_MAPS, "a").await?;
+    let deleted = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned();
+    read_at(ctx, deleted, &states).await?;
+    let again = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
+    states.insert(again.rv(), again.clone());
+    read_at(ctx, again.rv(), &states).await?;
+    read_ahead(ctx, again, &mut states).await
+}
+
+/// GET at `n`, which exists; judged against the store at `n`. Nobody changes the object meanwhile.
+async fn read_at(ctx: &Ctx, n: u64, states: &States) -> Verdict {
+    let answer = fresh_get(ctx, n).await?;
+    judge_fresh(ctx, n, &answer, states).await
+}
+
+async fn judge_fresh(ctx: &Ctx, n: u64, answer: &Response, states: &States) -> Verdict {
+    let read =
+        state_of(answer, states).map_err(|fault| Stop::failed(format!("GET with resourceVersion={n}: {fault}")))?;
+    let key = ctx.key(&CONFIG_MAPS, "a").await?;
+    let at_n = ctx.store(&CONFIG_MAPS).get(&key, n.cast_signed()).await?.map(|kv| kv.mod_rev.cast_unsigned());
+    ctx.count("reads", 1);
+    match fault_of_age(n, at_n, read) {
+        Some(fault) => Err(Stop::failed(format!("GET with resourceVersion={n}: {fault}"))),
+        None => Ok(()),
+    }
+}
+
+/// Compares the state that was read with the one that the store has at `n`; None is no object.
+fn fault_of_age(n: u64, at_n: Option<u64>, read: Option<u64>) -> Option<String> {
+    match (at_n, read) {
+        (Some(oldest), Some(read)) if read < oldest => {
+            Some(format!("the answer is the state {read}, but {oldest} was the state at {n}"))
+        }
+        (Some(oldest), None) => Some(format!("answered 404, but the object exists since before {n} (state {oldest})")),
+        (None, Some(read)) if read <= n => {
+            Some(format!("the answer is the state {read} of an object that was gone at {n}"))
+        }
+        _ => None,
+    }
+}
+
+/// GET at `n`, repeated when the cache was too late for it. A server that does not wait fails the check.
+async fn fresh_get(ctx: &Ctx, n: u64) -> Result<Response, Stop> {
+    let (begin, limit) = (Instant::now(), ctx.limit(20.0));
+    loop {
+        let asked = Instant::now();
+        let answer = ctx.try_get(&CONFIG_MAPS, "a", &format!("resourceVersion={n}")).await?;
+        if answer.status != 504 {
+            return Ok(answer);
+        }
+        let waited = asked.elapsed();
+        expect!(waited + CLOCK_ERROR >= WAIT, "GET at {n} was given up after {waited:?} instead of 3 s: {answer}");
+        expect!(begin.elapsed() < limit, "the cache did not reach {n} within {limit:?}: {answer}");
+        ctx.count("repeated after 504", 1);
+    }
+}
+
+/// A GET at a revision that does not exist yet when it is sent, and is written while the server waits for it.
+async fn read_ahead(ctx: &Ctx, object: Object, states: &mut States) -> Verdict {
+    const AHEAD: u64 = 20;
+    const TRIES: usize = 5;
+    let mut object = object;
+    for _ in 0..TRIES {
+        let n = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned() + AHEAD;
+        // The GET is polled first, so it is on its way before the first write.
+        let writing = async {
+            let sent_before = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned() < n;
+            while object.rv() < n {
+                object =
+                    ctx.update(&CONFIG_MAPS, &object.clone().with("data.n", n.to_string() + object.rv_text())).await?;
+                states.insert(object.rv(), object.clone());
+            }
+            Ok::<bool, Stop>(sent_before)
+        };
+        let (answer, sent_before) = futures::join!(fresh_get(ctx, n), writing);
+        judge_fresh(ctx, n, &answer?, states).await?;
+        if sent_before? {
+            ctx.count("reads of the future", 1);
+            return Ok(());
+        }
+    }
+    Err(Stop::Errored(anyhow::anyhow!("others wrote {AHEAD} revisions within one request, {TRIES} times in a row")))
+}
+
+async fn too_large_504(ctx: &Ctx) -> Verdict {
+    let resources = kinds(ctx).await?;
+    let questions = resources.iter().map(|resource| too_large(ctx, resource));
+    futures::future::try_join_all(questions).await.map(drop)
+}
+
+/// Asks in three ways, at the same time because each answer takes 3 s.
+async fn too_large(ctx: &Ctx, resource: &Resource) -> Verdict {
+    let object = ctx.create(resource, &sample(ctx, resource, "a", "0").await?).await?;
+    let known = ctx.update(resource, &with_content(object, "1")).await?.rv();
+    // From here on the cache, if there is one, has reached `known`.
+    ctx.try_get(resource, "a", &format!("resourceVersion={known}")).await?.object()?;
+    let n = ctx.store(resource).revision().await?.cast_unsigned() + 1_000_000_000;
+    let list = [format!("resourceVersion={n}&resourceVersionMatch=NotOlderThan"), format!("resourceVersion={n}")];
+    let (get, not_older, legacy) = futures::join!(
+        timed(ctx.try_get(resource, "a", &list[1])),
+        timed(ctx.try_list(resource, &list[0])),
+        timed(ctx.try_list(resource, &list[1])),
+    );
+    let newest = ctx.store(resource).revision().await?.cast_unsigned();
+    let cached = resource.plural != "events";
+    for (how, (time, answer)) in [("GET", get), ("LIST NotOlderThan", not_older), ("LIST", legacy)] {
+        let answer = answer?;
+        let what = format!("{how} of {} at {n}", resource.plural);
+        if let Some(fault) = fault_of_too_large(&answer, n, known..=newest, cached) {
+            return Err(Stop::failed(format!("{what}: {fault}; the answer was {answer}")));
+        }
+        if cached {
+            let limit = WAIT + ctx.limit(10.0);
+            expect!(time + CLOCK_ERROR >= WAIT, "{what} was answered after {time:?}, not after 3 s");
+            expect!(time <= limit, "{what} was answered after {time:?}, later than {limit:?}");
+        }
+        ctx.count(if cached { "refusals by the cache" } else { "refusals by the store" }, 1);
+    }
+    Ok(())
+}
+
+async fn timed<T>(asked: impl Future<Output = T>) -> (Duration, T) {
+    let begin = Instant::now();
+    let answer = asked.await;
+    (begin.elapsed(), answer)
+}
+
+/// What is wrong with the refusal of version `n`, when the type is known to be at a revision in `current`.
+pub(super) fn fault_of_too_large(
+    answer: &Response,
+    n: u64,
+    current: std::ops::RangeInclusive<u64>,
+    cached: bool,
+) -> Option<String> {
+    if !answer.is(504, "Timeout") {
+        return Some("no 504 Timeout".into());
+    }
+    let (status, message) = (answer.json(), answer.message());
+    let head = format!("Timeout: Too large resource version: {n}, current: ");
+    match message.strip_prefix(&head).map(revision) {
+        None => return Some(format!("the message does not begin with {head:?}")),
+        Some(Err(fault)) => return Some(format!("`current` in the message: {fault}")),
+        Some(Ok(at)) if !current.contains(&at) => {
+            return Some(format!("`current` is {at}, the store was at {current:?}"));
+        }
+        Some(Ok(_)) => {}
+    }
+    let cause = &status["details"]["causes"][0];
+    if cause["reason"] != "ResourceVersionTooLarge" || cause["message"] != "Too large resource version" {
+        return Some(format!("details.causes[0] is {cause}"));
+    }
+    let (seconds, header) = (&status["details"]["retryAfterSeconds"], answer.header("retry-after"));
+    let (expected, text) = if cached { (Value::from(1), "1") } else { (Value::Null, "") };
+    (*seconds != expected || header != text)
+        .then(|| format!("retryAfterSeconds is {seconds} and Retry-After {header:?}, expected {expected} and {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn response(status: u16, body: &Value) -> Response {
+        Response { status, headers: http::HeaderMap::new(), body: body.to_string().into() }
+    }
+
+    #[test]
+    fn an_answer_is_a_state_in_every_field() {
+        let state = |rv: &str, k: &str| config_map("a").with("metadata.resourceVersion", rv).with("data.k", k);
+        let states = States::from([(5, state("5", "x")), (8, state("8", "y"))]);
+        let not_found = json!({"kind": "Status", "reason": "NotFound"});
+        let timeout = json!({"kind": "Status", "reason": "Timeout"});
+        for (answer, expected) in [
+            (response(200, &state("5", "x").0), Ok(Some(5))),
+            (response(200, &state("8", "y").0), Ok(Some(8))),
+            (response(404, &not_found), Ok(None)),
+            (response(404, &json!("no such page")), Err("answered 404")),
+            (response(504, &timeout), Err("answered 504")),
+            (response(200, &state("6", "x").0), Err("at which the object was not written")),
+            (response(200, &state("8", "x").0), Err("the object at 8 was")),
+            (response(200, &state("5", "x").without("kind").0), Err("the object at 5 was")),
+            (response(200, &state("0", "x").0), Err("no decimal revision")),
+        ] {
+            let seen = state_of(&answer, &states);
+            let same = match (&seen, &expected) {
+                (Ok(seen), Ok(expected)) => seen == expected,
+                (Err(seen), Err(expected)) => seen.contains(expected),
+                _ => false,
+            };
+            assert!(same, "{answer}: {seen:?}, expected {expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_state_may_be_newer_but_not_older() {
+        for (at_n, read, good) in [
+            (Some(5), Some(5), true),
+            (Some(5), Some(9), true),
+            (Some(5), Some(4), false),
+            (Some(5), None, false),
+            (None, None, true),
+            (None, Some(8), true),
+            (None, Some(6), false),
+            (None, Some(7), false),
+        ] {
+            assert_eq!(fault_of_age(7, at_n, read).is_none(), good, "{at_n:?} {read:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_has_code_message_cause_and_retry() {
+        let good = json!({
+            "kind": "Status", "reason": "Timeout", "message": "Timeout: Too large resource version: 99, current: 7",
+            "details": {"retryAfterSeconds": 1,
+                "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
+        });
+        let fault = |status, body: &Value, retry: &str, cached| {
+            let mut answer = response(status, body);
+            if !retry.is_empty() {
+                answer.headers.insert("retry-after", retry.parse().unwrap());
+            }
+            fault_of_too_large(&answer, 99, 5..=8, cached)
+        };
+        let mut uncached = good.clone();
+        uncached["details"].as_object_mut().unwrap().remove("retryAfterSeconds");
+        assert_eq!(fault(504, &good, "1", true), None);
+        assert_eq!(fault(504, &uncached, "", false), None);
+        for (pointer, value) in [
+            ("/reason", json!("ServerTimeout")),
+            ("/message", json!("Timeout: Too large resource version: 98, current: 7")),
+            ("/message", json!("Too large resource version: 99, current: 7")),
+            ("/message", json!("Timeout: Too large resource version: 99, current: 4")),
+            ("/message", json!("Timeout: Too large resource version: 99, current: 9")),
+            ("/message", json!("Timeout: Too large resource version: 99, current: 0")),
+            ("/details/causes", json!([])),
+            ("/details/causes/0/reason", json!("FieldValueInvalid")),
+            ("/details/causes/0/message", json!("")),
+            ("/details/retryAfterSeconds", json!(2)),
+        ] {
+            let mut bad = good.clone();
+            *bad.pointer_mut(pointer).unwrap() = value.clone();
+            assert!(fault(504, &bad, "1", true).is_some(), "{pointer} = {value}");
+        }
+        assert!(fault(200, &good, "1", true).is_some());
+        assert!(fault(500, &good, "1", true).is_some());
+        assert!(fault(504, &good, "", true).is_some());
+        assert!(fault(504, &good, "1", false).is_some());
+        assert!(fault(504, &uncached, "", true).is_some());
+    }
+}
