@@ -1,10 +1,10 @@
 //! A list next to the store's state at the list's revision: reading pages, following them, and the pure comparisons.
 //! No check is here; the list and rv checks share this.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::Resource;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::query;
 use crate::check::Stop;
@@ -52,18 +52,18 @@ pub(super) fn revision(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|_| canonical).ok_or_else(|| format!("{text:?} is no decimal revision"))
 }
 
-/// What the items lack or have too much compared with the store; the order does not matter.
-pub(super) fn fault_of_items(items: &[Entry], stored: &[Entry]) -> Option<String> {
-    let mut left: BTreeMap<&str, u64> = stored.iter().map(|(key, rv)| (key.as_str(), *rv)).collect();
+/// What the items lack or have too much compared with what the store makes expect; the order does not matter.
+pub(super) fn fault_of_items(items: &[Entry], expected: &[Entry]) -> Option<String> {
+    let mut left: BTreeMap<&str, u64> = expected.iter().map(|(key, rv)| (key.as_str(), *rv)).collect();
     for (key, rv) in items {
         match left.remove(key.as_str()) {
-            Some(expected) if expected == *rv => {}
-            Some(expected) => return Some(format!("{key} is listed at {rv}, the store has it at {expected}")),
-            None if stored.iter().any(|(known, _)| known == key) => return Some(format!("{key} is listed twice")),
-            None => return Some(format!("{key}@{rv} is listed, the store does not have it")),
+            Some(stored) if stored == *rv => {}
+            Some(stored) => return Some(format!("{key} is listed at {rv}, the store has it at {stored}")),
+            None if expected.iter().any(|(known, _)| known == key) => return Some(format!("{key} is listed twice")),
+            None => return Some(format!("{key}@{rv} is listed and should not be")),
         }
     }
-    left.first_key_value().map(|(key, rv)| format!("{key}@{rv} is in the store and not in the list"))
+    left.first_key_value().map(|(key, rv)| format!("{key}@{rv} is missing"))
 }
 
 /// Whether pages of one chain are the store's state `stored` at their common revision, in key order, each within
@@ -93,6 +93,18 @@ pub(super) fn fault_of_chain(pages: &[Page], stored: &[Entry], limit: Option<usi
     }
     let swapped = items.windows(2).find(|pair| pair[0].0 >= pair[1].0);
     swapped.map(|pair| format!("{} is listed before {}, which is not the order of the keys", pair[0].0, pair[1].0))
+}
+
+/// The first field in which two objects differ: its path and both values.
+pub(super) fn difference(seen: &Value, expected: &Value) -> Option<String> {
+    if let (Value::Object(left), Value::Object(right)) = (seen, expected) {
+        let fields: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
+        return fields.into_iter().find_map(|field| {
+            let inner = difference(&seen[field], &expected[field])?;
+            Some(if inner.starts_with(' ') { format!("{field}{inner}") } else { format!("{field}.{inner}") })
+        });
+    }
+    (seen != expected).then(|| format!(" is {seen}, expected {expected}"))
 }
 
 /// The entries of stored keys, in the order given.
@@ -192,11 +204,11 @@ mod tests {
         for (items, expected) in [
             ("a@3 b@4 c@5", None),
             ("c@5 a@3 b@4", None),
-            ("a@3 c@5", Some("/r/b@4 is in the store and not in the list")),
-            ("a@3 b@4 c@5 d@6", Some("/r/d@6 is listed, the store does not have it")),
+            ("a@3 c@5", Some("/r/b@4 is missing")),
+            ("a@3 b@4 c@5 d@6", Some("/r/d@6 is listed and should not be")),
             ("a@3 b@6 c@5", Some("/r/b is listed at 6, the store has it at 4")),
             ("a@3 b@4 b@4 c@5", Some("/r/b is listed twice")),
-            ("", Some("/r/a@3 is in the store and not in the list")),
+            ("", Some("/r/a@3 is missing")),
         ] {
             assert_eq!(fault_of_items(&state(items), &stored).as_deref(), expected, "{items}");
         }
@@ -225,6 +237,22 @@ mod tests {
         let whole = [page("7: a@3 b@4 c@5 d@6")];
         assert_eq!(fault_of_chain(&whole, &stored, None), None);
         assert!(fault_of_chain(&whole, &stored, Some(2)).is_some());
+    }
+
+    #[test]
+    fn a_difference_is_told_by_its_path() {
+        let object = json!({"kind": "K", "metadata": {"name": "a", "labels": {"x": "y"}}, "data": [1, 2]});
+        assert_eq!(difference(&object, &object), None);
+        for (pointer, value, expected) in [
+            ("/kind", json!("L"), r#"kind is "L", expected "K""#),
+            ("/metadata/labels/x", json!("z"), r#"metadata.labels.x is "z", expected "y""#),
+            ("/metadata/labels", json!({}), r#"metadata.labels.x is null, expected "y""#),
+            ("/data", json!([1]), "data is [1], expected [1,2]"),
+        ] {
+            let mut seen = object.clone();
+            *seen.pointer_mut(pointer).unwrap() = value;
+            assert_eq!(difference(&seen, &object).as_deref(), Some(expected));
+        }
     }
 
     #[test]
