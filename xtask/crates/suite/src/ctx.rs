@@ -313,10 +313,19 @@ impl Ctx {
         Ok(self.store(resource).list(&prefix, revision).await?.0)
     }
 
-    /// Compacts the store of `resource` at `revision`; only for checks with the need `Exclusive`.
-    pub async fn compact(&self, resource: &Resource, revision: i64) -> anyhow::Result<()> {
+    /// Compacts the store of `resource` at `revision`; only for checks with the need `Exclusive`. It waits until the
+    /// history is recorded up to there: etcd cancels a watch that has not got so far ("mvcc: required revision has been
+    /// compacted"), and with it the recording.
+    pub async fn compact(&self, resource: &Resource, revision: i64) -> Result<(), Stop> {
+        let recorder = self.recorder(resource);
+        let what = format!("the record of the store to reach revision {revision}");
+        crate::wait::until(&what, self.limit(30.0), Duration::from_millis(10), || async {
+            let last = recorder.last_revision();
+            Ok(if last >= revision { Ok(()) } else { Err(format!("revision {last}")) })
+        })
+        .await?;
         self.store(resource).compact(revision).await?;
-        self.recorder(resource).compaction(revision);
+        recorder.compaction(revision);
         Ok(())
     }
 

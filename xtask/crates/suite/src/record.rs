@@ -82,6 +82,12 @@ impl Recorder {
         self.lock().history.revisions.len()
     }
 
+    /// The last recorded revision; before the first one, the revision at which the recording began.
+    pub fn last_revision(&self) -> i64 {
+        let history = &self.lock().history;
+        history.revisions.last().map_or(history.meta.first_rev, |revision| revision.rev)
+    }
+
     /// The recorded changes of one key so far, in order.
     pub fn changes_of(&self, key: &str) -> Vec<Revision> {
         self.lock().history.revisions.iter().filter(|r| &*r.key == key).cloned().collect()

@@ -126,7 +126,7 @@ async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, Stop> {
 }
 
 /// Compacts everything but the present state; gives the compacted revision, which can still be read.
-async fn compact(ctx: &Ctx, resource: &Resource) -> anyhow::Result<u64> {
+async fn compact(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
     let revision = ctx.store(resource).revision().await?;
     ctx.compact(resource, revision).await?;
     ctx.count("compactions", 1);
