@@ -14,8 +14,14 @@ mod list_pages;
 mod listed;
 mod rv;
 mod rv_reads;
+mod watch_bookmark;
+mod watch_expired;
+mod watch_framing;
+mod watch_raw;
+mod watch_selector;
 mod watch_start;
 mod watch_stream;
+mod watch_truth;
 
 use crate::check::Check;
 
@@ -41,7 +47,11 @@ static TABLES: &[&[Check]] = &[
     list_pages::CHECKS,
     list_expired::CHECKS,
     watch_start::CHECKS,
+    watch_expired::CHECKS,
+    watch_selector::CHECKS,
+    watch_bookmark::CHECKS,
     watch_stream::CHECKS,
+    watch_framing::CHECKS,
     cc::CHECKS,
     history::CHECKS,
 ];
