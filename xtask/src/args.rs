@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Targets(JsonOptions),
     /// Judge a recorded run again, from its files alone
     Rejudge(RejudgeOptions),
+    /// Measure the harness against floors taken in the same run
+    Bench(BenchOptions),
 }
 
 /// Folders, for all commands.
@@ -250,6 +252,24 @@ pub(crate) struct RejudgeOptions {
     /// A run folder, or its name below reports/ [default: the newest]
     pub(crate) run: Option<String>,
     /// Print the verdicts as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask bench
+  cargo xtask bench --only ready --runs 5
+  cargo xtask bench --only cold-build --json")]
+pub(crate) struct BenchOptions {
+    /// Only these benchmarks; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Vec<String>,
+    /// Runs of each; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) runs: usize,
+    /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -44,6 +44,7 @@ fn start(args: Args) -> Result<Exit, Failure> {
         Command::List(options) => commands::checks::list(&options),
         Command::Explain(options) => commands::checks::explain(&options),
         Command::Targets(options) => commands::targets::run(&paths, &options),
+        Command::Bench(options) => commands::bench::run(&paths, &options),
         Command::Rejudge(options) => commands::rejudge::run(&paths, &options),
     }
 }

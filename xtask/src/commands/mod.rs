@@ -1,5 +1,6 @@
 //! The commands, one file each. They put stages together; what a stage does is in its crate.
 
+pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod checks;
 pub(crate) mod ci;

@@ -9,8 +9,8 @@ use model::Resource;
 use model::history::FrameKind;
 
 use super::watch_truth::{
-    State, Told, Truth, changes, fail, fault_of_list_then_watch, first_difference, is_even, listed, names, sow, start_of,
-    state_difference, told, while_writing,
+    State, Told, Truth, changes, fail, fault_of_list_then_watch, first_difference, is_even, listed, names, sow,
+    start_of, state_difference, told, while_writing,
 };
 use crate::api::Transport;
 use crate::check::{Check, Stop, Verdict};

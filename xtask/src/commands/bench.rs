@@ -1,0 +1,333 @@
+//! `cargo xtask bench`: speed as ratios against floors that are measured in the same run, never as a test.
+//!
+//! Other load on the machine moves a figure and its floor alike, so read the ratio; each row is a median.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use boot::Topology;
+use model::{Artifacts, Exit, Profile, Target};
+use proc::daemon::tail;
+use proc::deadline::{OnInterrupt, Probe, until};
+use proc::exec::{self, Shell, cmd};
+use proc::{Daemon, RunDir, Spec, progress};
+use serde::Serialize;
+use suite::judge;
+use targets::Catalogue;
+
+use super::{print, print_json, target};
+use crate::args::BenchOptions;
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+/// For one command of a benchmark.
+const LIMIT: Duration = Duration::from_secs(1800);
+/// Revisions, and as many events on streams, of the generated history.
+const EVENTS: usize = 1_000_000;
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    name: &'static str,
+    /// Median, in `unit`.
+    value: f64,
+    unit: &'static str,
+    /// The floor in the same unit, and what it is.
+    floor: Option<f64>,
+    floor_is: &'static str,
+    goal: &'static str,
+    met: bool,
+}
+
+/// What benchmarks share.
+struct Bench<'a> {
+    paths: &'a Paths,
+    target: &'a Target,
+    profile: &'a Profile,
+    artifacts: Artifacts,
+    runs: usize,
+}
+
+type Measure = fn(&Bench<'_>) -> anyhow::Result<Row>;
+
+/// In the order of the table; `cold-build` compiles the harness from nothing, so it runs only when asked for.
+const MEASURES: &[(&str, Measure)] = &[
+    ("ready", ready),
+    ("no-op-build", no_op_build),
+    ("start-up", start_up),
+    ("judge", judge),
+    ("judge-memory", judge_memory),
+    ("ci", whole_ci),
+    ("cold-build", cold_build),
+];
+const ON_REQUEST: &[&str] = &["cold-build"];
+
+pub(crate) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let target = target(&catalogue, None)?;
+    let profile = catalogue.profile("default")?;
+    if let Some(unknown) = options.only.iter().find(|only| !MEASURES.iter().any(|(name, _)| name == only)) {
+        let names: Vec<&str> = MEASURES.iter().map(|(name, _)| *name).collect();
+        return Err(Failure::usage(anyhow::anyhow!("no benchmark `{unknown}`; there are: {}", names.join(", "))));
+    }
+    let modules = paths.modules();
+    let artifacts = build::build(&build::Request {
+        target,
+        components: &catalogue.components,
+        modules_dir: &modules,
+        cache_dir: &paths.cache,
+        sources: Default::default(),
+        only: None,
+        offline: false,
+    })
+    .or_exit(Exit::Build)?;
+    let bench = Bench { paths, target, profile, artifacts, runs: options.runs.max(1) };
+    let mut rows = Vec::new();
+    for (name, measure) in MEASURES {
+        let wanted =
+            if options.only.is_empty() { !ON_REQUEST.contains(name) } else { options.only.iter().any(|o| o == name) };
+        if wanted {
+            progress::say(&format!("measuring {name}"));
+            rows.push(measure(&bench).with_context(|| format!("benchmark {name}")).or_exit(Exit::Infrastructure)?);
+        }
+    }
+    if options.json {
+        print_json(&rows)?
+    } else {
+        print(&table(&rows))
+    }
+    Ok(Exit::Ok)
+}
+
+/// From nothing to an apiserver that answers `/readyz`: ours, and a bare shell script with the same commands, in turn.
+fn ready(bench: &Bench<'_>) -> anyhow::Result<Row> {
+    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    for _ in 0..bench.runs {
+        floors.push(by_hand(bench)?);
+        let run = RunDir::create(&bench.paths.cache.join("bench"), &bench.paths.cache, "bench")?;
+        let topology = Topology { profiles: vec![bench.profile.clone()] };
+        let begin = Instant::now();
+        let booted = boot::up(bench.target, &bench.artifacts, &topology, &run)?;
+        ours.push(begin.elapsed().as_secs_f64());
+        booted.stop();
+        discard(&run);
+    }
+    let (value, floor) = (median(ours), median(floors));
+    Ok(Row {
+        name: "ready",
+        value,
+        unit: "s",
+        floor: Some(floor),
+        floor_is: "the same commands from a shell script",
+        goal: "at most 1.15 times the floor",
+        met: value <= 1.15 * floor,
+    })
+}
+
+fn by_hand(bench: &Bench<'_>) -> anyhow::Result<f64> {
+    let run = RunDir::create(&bench.paths.cache.join("bench"), &bench.paths.cache, "by-hand")?;
+    let script = boot::script(bench.target, &bench.artifacts, bench.profile, &run)?;
+    let file = run.write_private("start.sh", script.as_bytes())?;
+    let log = run.log("by-hand");
+    let begin = Instant::now();
+    let mut daemon = Daemon::start(Spec {
+        name: "by-hand".into(),
+        program: "/bin/sh".into(),
+        args: vec![file.display().to_string()],
+        env: Default::default(),
+        log: log.clone(),
+        ledger: run.ledger(),
+    })?;
+    until(
+        "the script's `ready`",
+        Duration::from_secs(120),
+        Duration::from_millis(2),
+        OnInterrupt::Stop,
+        || match daemon.ended() {
+            Some(status) => Probe::Hopeless(anyhow::anyhow!("the script ended ({status}): {}", tail(&log, 20))),
+            None if tail(&log, 1) == "ready" => Probe::Ready(()),
+            None => Probe::NotYet(tail(&log, 1)),
+        },
+    )?;
+    let time = begin.elapsed().as_secs_f64();
+    daemon.kill();
+    discard(&run);
+    Ok(time)
+}
+
+/// `cargo xtask build` when everything is in the cache.
+fn no_op_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
+    let value = command(bench, &["build"])?;
+    Ok(Row {
+        name: "no-op-build",
+        value,
+        unit: "s",
+        floor: Some(command_floor(bench)?),
+        floor_is: "starting /bin/true",
+        goal: "under 2 s",
+        met: value < 2.0,
+    })
+}
+
+/// The slower of `list` and `explain`.
+fn start_up(bench: &Bench<'_>) -> anyhow::Result<Row> {
+    let id = suite::all().next().map_or("", |check| check.id);
+    let value = command(bench, &["list"])?.max(command(bench, &["explain", id])?);
+    Ok(Row {
+        name: "start-up",
+        value: value * 1000.0,
+        unit: "ms",
+        floor: Some(command_floor(bench)? * 1000.0),
+        floor_is: "starting /bin/true",
+        goal: "under 100 ms",
+        met: value < 0.1,
+    })
+}
+
+/// All judges over a generated history.
+fn judge(bench: &Bench<'_>) -> anyhow::Result<Row> {
+    let history = judge::generate::of_events(1, EVENTS);
+    let events = history.revisions.len() + history.streams.iter().map(|stream| stream.frames.len()).sum::<usize>();
+    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    for _ in 0..bench.runs {
+        let begin = Instant::now();
+        let increasing = history.streams.iter().all(|s| s.frames.windows(2).all(|w| w[0].rv <= w[1].rv));
+        let hashed = history.revisions.iter().fold(0usize, |sum, r| sum.wrapping_add(r.key.len() + r.value.len()));
+        anyhow::ensure!(increasing | (hashed > 0), "the floor looks at every event");
+        floors.push(begin.elapsed().as_secs_f64());
+        let begin = Instant::now();
+        let judgements = judge::judge_all(&history);
+        ours.push(begin.elapsed().as_secs_f64());
+        for (id, judgement) in judgements {
+            anyhow::ensure!(judgement.violations.is_empty(), "{id} refuses a good history: {:?}", judgement.violations);
+        }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a count of events in a table")]
+    let per_second = |seconds: f64| events as f64 / seconds;
+    let value = per_second(median(ours));
+    Ok(Row {
+        name: "judge",
+        value,
+        unit: "events/s",
+        floor: Some(per_second(median(floors))),
+        floor_is: "one look at every event",
+        goal: "over 1,000,000 events/s, all judges together",
+        met: value > 1e6,
+    })
+}
+
+/// Peak memory while all judges run over the history, against the history alone.
+fn judge_memory(_bench: &Bench<'_>) -> anyhow::Result<Row> {
+    let history = judge::generate::of_events(1, EVENTS);
+    let floor = peak_memory()?;
+    drop(judge::judge_all(&history));
+    let value = peak_memory()?;
+    Ok(Row {
+        name: "judge-memory",
+        value,
+        unit: "MiB",
+        floor: Some(floor),
+        floor_is: "the history itself, and its making",
+        goal: "at most twice the floor",
+        met: value <= 2.0 * floor,
+    })
+}
+
+/// A whole warm `cargo xtask ci` on this machine.
+fn whole_ci(bench: &Bench<'_>) -> anyhow::Result<Row> {
+    let value = once(bench, &["ci", "--quiet", "--seed", "1"])?;
+    Ok(Row {
+        name: "ci",
+        value,
+        unit: "s",
+        floor: None,
+        floor_is: "",
+        goal: "under 60 s with all checks",
+        met: value < 60.0,
+    })
+}
+
+/// `cargo build` of the harness from nothing, with the number of crates in the name's place of a floor.
+fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
+    let shell = Shell::new()?;
+    let folder = bench.paths.cache.join("bench").join("target");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let begin = Instant::now();
+    exec::run(cmd!(shell, "cargo build --quiet --manifest-path {manifest} --target-dir {folder}"), LIMIT)?;
+    let value = begin.elapsed().as_secs_f64();
+    std::fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
+    let tree =
+        exec::run(cmd!(shell, "cargo tree --manifest-path {manifest} --prefix none --edges normal,build"), LIMIT)?;
+    let crates: std::collections::BTreeSet<&str> =
+        tree.stdout.lines().filter_map(|line| line.split(" (").next()).collect();
+    progress::say(&format!("cold-build: {} crates", crates.len()));
+    Ok(Row {
+        name: "cold-build",
+        value,
+        unit: "s",
+        floor: None,
+        floor_is: "",
+        goal: "under 120 s on 2 cores",
+        met: value < 120.0,
+    })
+}
+
+/// The median time of one of our own commands.
+fn command(bench: &Bench<'_>, args: &[&str]) -> anyhow::Result<f64> {
+    let times: anyhow::Result<Vec<f64>> = (0..bench.runs).map(|_| once(bench, args)).collect();
+    Ok(median(times?))
+}
+
+fn once(bench: &Bench<'_>, args: &[&str]) -> anyhow::Result<f64> {
+    let shell = Shell::new()?;
+    let program = std::env::current_exe().context("the harness does not know where it lies")?;
+    let (cache, targets) = (&bench.paths.cache, &bench.paths.targets);
+    let reports = bench.paths.cache.join("bench");
+    let begin = Instant::now();
+    exec::run(cmd!(shell, "{program} {args...} --cache {cache} --reports {reports} --targets {targets}"), LIMIT)?;
+    Ok(begin.elapsed().as_secs_f64())
+}
+
+fn command_floor(bench: &Bench<'_>) -> anyhow::Result<f64> {
+    let shell = Shell::new()?;
+    let mut times = Vec::new();
+    for _ in 0..bench.runs {
+        let begin = Instant::now();
+        exec::run(cmd!(shell, "/bin/true"), LIMIT)?;
+        times.push(begin.elapsed().as_secs_f64());
+    }
+    Ok(median(times))
+}
+
+/// VmHWM of this process, in MiB.
+fn peak_memory() -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("failed to read /proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("/proc/self/status has no VmHWM")?;
+    let kib: f64 = line.split_whitespace().nth(1).context("VmHWM has no value")?.parse()?;
+    Ok(kib / 1024.0)
+}
+
+/// The folder of a benchmark's run is of no use to anybody.
+fn discard(run: &RunDir) {
+    let _ = std::fs::remove_dir_all(run.public());
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = format!("{:13} {:>14} {:>14} {:>7}  goal\n", "benchmark", "median", "floor", "ratio");
+    for row in rows {
+        let floor = row.floor.map_or(String::new(), |floor| format!("{floor:.2} {}", row.unit));
+        let ratio = row.floor.map_or(String::new(), |floor| format!("{:.2}", row.value / floor));
+        let value = format!("{:.2} {}", row.value, row.unit);
+        let met = if row.met { "met" } else { "NOT MET" };
+        text.push_str(&format!("{:13} {value:>14} {floor:>14} {ratio:>7}  {} ({met})", row.name, row.goal));
+        let of = if row.floor_is.is_empty() { "\n".to_owned() } else { format!("; floor: {}\n", row.floor_is) };
+        text.push_str(&of);
+    }
+    text
+}

@@ -1,0 +1,13 @@
+//! One TLS provider in the process: reqwest's client built before kube's. The other order is a test of its own, because a
+//! provider is chosen once per process; with two of them rustls panics at the first client.
+
+mod pem;
+
+#[test]
+fn reqwest_then_kube() {
+    tls::install();
+    let (dir, files) = pem::files("reqwest-first");
+    pem::build_reqwest(&files);
+    pem::build_kube(&files);
+    std::fs::remove_dir_all(dir).unwrap();
+}
