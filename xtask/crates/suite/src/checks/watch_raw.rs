@@ -1,3 +1,118 @@
-//! x
-use crate::check::Check;
-pub(super) static CHECKS: &[Check] = &[];
+//! Watches as bytes: the body as it comes, not yet parsed, and not recorded.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures::StreamExt;
+use http_body_util::BodyStream;
+use kube::client::Body;
+use model::Resource;
+use tokio::time::Instant;
+
+use crate::api::{Request, Streaming, Transport, chain};
+use crate::check::Stop;
+use crate::ctx::Ctx;
+use crate::object::Object;
+
+/// An open answer.
+pub(super) struct Raw {
+    pub(super) version: http::Version,
+    pub(super) headers: http::HeaderMap,
+    /// Everything of the body so far.
+    pub(super) bytes: BytesMut,
+    /// In how many pieces it came.
+    pub(super) pieces: usize,
+    body: BodyStream<Body>,
+    what: String,
+}
+
+/// How a body ended: None is a proper end, otherwise what went wrong.
+pub(super) type Cut = Option<String>;
+
+/// The request for a watch in the case's namespace.
+pub(super) async fn request(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Request, Stop> {
+    let path = resource.path(Some(ctx.namespace().await?));
+    Ok(Request::get(path).query(format!("watch=true&{query}")))
+}
+
+impl Raw {
+    /// Waits for the head of the answer, which must be a 200.
+    pub(super) async fn open(ctx: &Ctx, transport: Transport, resource: &Resource, query: &str) -> Result<Raw, Stop> {
+        let request = request(ctx, resource, query).await?;
+        let what = format!("{request} over {}", transport.name());
+        let answer = tokio::time::timeout(ctx.limit(30.0), ctx.over(transport)?.open(&request)).await;
+        let Ok(answer) = answer else {
+            return Err(Stop::TimedOut { what: format!("the head of the answer to {what}") });
+        };
+        let Streaming { status, version, headers, body } = answer?;
+        if status != 200 {
+            return Err(Stop::failed(format!("{what} was answered {status}")));
+        }
+        Ok(Raw { version, headers, bytes: BytesMut::new(), pieces: 0, body: BodyStream::new(body), what })
+    }
+
+    /// Reads until the body has this many whole lines.
+    pub(super) async fn read_lines(&mut self, lines: usize, limit: Duration) -> Result<(), Stop> {
+        let deadline = Instant::now() + limit;
+        while self.bytes.iter().filter(|byte| **byte == b'\n').count() < lines {
+            if let Some(cut) = self.read_piece(deadline, "the next event").await? {
+                let how = cut.unwrap_or_else(|| "ended".into());
+                return Err(Stop::failed(format!("{} {how} before line {lines}: {}", self.what, self.shown())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads until the server ends the body.
+    pub(super) async fn read_to_end(&mut self, limit: Duration) -> Result<Cut, Stop> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(cut) = self.read_piece(deadline, "the end").await? {
+                return Ok(cut);
+            }
+        }
+    }
+
+    /// The body so far as lines without their ends; what follows the last line end is the last entry, if it is anything.
+    pub(super) fn lines(&self) -> Vec<&[u8]> {
+        lines(&self.bytes)
+    }
+
+    /// Whether the body so far has the object's uid in it.
+    pub(super) fn mentions(&self, object: &Object) -> bool {
+        self.bytes.windows(object.uid().len()).any(|window| window == object.uid().as_bytes())
+    }
+
+    /// Something if the body has ended.
+    async fn read_piece(&mut self, deadline: Instant, what: &str) -> Result<Option<Cut>, Stop> {
+        match tokio::time::timeout_at(deadline, self.body.next()).await {
+            Err(_) => Err(Stop::TimedOut { what: format!("{what} of {}; so far: {}", self.what, self.shown()) }),
+            Ok(None) => Ok(Some(None)),
+            Ok(Some(Err(error))) => Ok(Some(Some(chain(&error)))),
+            Ok(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    self.bytes.extend_from_slice(&data);
+                    self.pieces += 1;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        shown(&self.bytes)
+    }
+}
+
+pub(super) fn lines(bytes: &[u8]) -> Vec<&[u8]> {
+    let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    lines.pop_if(|last| last.is_empty());
+    lines
+}
+
+/// The begin of some bytes as text.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    const SHOWN: usize = 300;
+    let dots = if bytes.len() > SHOWN { format!("… ({} bytes)", bytes.len()) } else { String::new() };
+    format!("{:?}{dots}", String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]))
+}

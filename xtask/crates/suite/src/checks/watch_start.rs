@@ -89,7 +89,7 @@ const ROUNDS: usize = 3;
 async fn atomic_list_then_watch(ctx: &Ctx) -> Verdict {
     let names = names(OBJECTS);
     sow(ctx, &names).await?;
-    let (last, begun) = while_writing(ctx, &names, lists_then_watches(ctx)).await?;
+    let (last, begun) = while_writing(ctx, &names, Duration::ZERO, lists_then_watches(ctx)).await?;
     let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
     for (query, list, mut watch) in begun {
         let events = watch.read_to(last, ctx.limit(30.0)).await?;
@@ -121,7 +121,7 @@ async fn from_zero_or_unset(ctx: &Ctx) -> Verdict {
     until_something_matches(ctx).await?;
     let names = names(OBJECTS);
     sow(ctx, &names).await?;
-    let (last, begun) = while_writing(ctx, &names, watches_with_a_state(ctx)).await?;
+    let (last, begun) = while_writing(ctx, &names, Duration::ZERO, watches_with_a_state(ctx)).await?;
     let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
     let even = truth.only(is_even);
     for (options, floor, mut watch) in begun {
@@ -183,7 +183,7 @@ async fn watch_list(ctx: &Ctx) -> Verdict {
     of_an_idle_resource(ctx).await?;
     let names = names(OBJECTS);
     sow(ctx, &names).await?;
-    let (last, begun) = while_writing(ctx, &names, watch_lists(ctx)).await?;
+    let (last, begun) = while_writing(ctx, &names, Duration::ZERO, watch_lists(ctx)).await?;
     let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
     for (options, floor, mut watch) in begun {
         let events = watch.read_to(last, ctx.limit(30.0)).await?;
@@ -331,28 +331,8 @@ pub(super) async fn wait_until_cached(ctx: &Ctx, resource: &Resource) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use model::history::{Frame, Key};
-    use serde_json::Value;
-
-    use super::super::watch_truth::tests::parse;
+    use super::super::watch_truth::tests::{events, parse};
     use super::*;
-
-    /// "ADDED a@5, END @6, BOOKMARK @7".
-    fn events(text: &str) -> Vec<Event> {
-        let event = |told: Told| {
-            let kind = match told.word.as_str() {
-                "ADDED" => FrameKind::Added,
-                "MODIFIED" => FrameKind::Modified,
-                "DELETED" => FrameKind::Deleted,
-                "END" => FrameKind::Bookmark { end_of_initial: true },
-                "BOOKMARK" => FrameKind::Bookmark { end_of_initial: false },
-                _ => FrameKind::Error { code: 500, reason: String::new(), message: String::new() },
-            };
-            let frame = Frame { at: 0, kind, key: told.key, rv: told.rv, uid: Key::from("") };
-            Event { frame, object: Object(Value::Null) }
-        };
-        parse(text).into_iter().map(event).collect()
-    }
 
     #[test]
     fn initial_events_are_a_state_and_one_bookmark() {

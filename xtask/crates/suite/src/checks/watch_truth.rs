@@ -12,7 +12,7 @@ use model::history::{Change, Key, Revision};
 use crate::check::Stop;
 use crate::ctx::Ctx;
 use crate::object::{CONFIG_MAPS, Object, config_map};
-use crate::wait::until;
+use crate::wait::{pause, until};
 use crate::watch::{Event, summary};
 
 /// One change as a watch without selector must deliver it.
@@ -170,47 +170,53 @@ pub(super) fn fail(what: &str, fault: &str, events: &[Event]) -> Stop {
 
 /// How many writes still follow when the last watch is open, so that each has something to tell.
 const AFTERWARDS: usize = 6;
-/// The name of the very last write.
+/// The object of the very last write, which is never deleted.
 const LAST: &str = "zz-last";
 
-/// The names that [`churn`] works on with those of `count` objects.
+/// Names for [`sow`] and [`while_writing`].
 pub(super) fn names(count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("c{n}")).chain([LAST.to_owned()]).collect()
+    (0..count).map(|n| format!("c{n}")).collect()
 }
 
-/// Creates all of `names` but the last one; every second one has the label `half=even`.
+/// Creates ConfigMaps; every second one has the label `half=even`.
 pub(super) async fn sow(ctx: &Ctx, names: &[String]) -> Result<(), Stop> {
-    for name in names.iter().filter(|name| *name != LAST) {
+    for name in names {
         ctx.create(&CONFIG_MAPS, &labelled(name)).await?;
     }
     Ok(())
 }
 
-/// Writes to the ConfigMaps `names` at random until `enough` is set, then a little longer. Gives the last revision.
-pub(super) async fn churn(ctx: &Ctx, names: &[String], enough: &AtomicBool) -> Result<u64, Stop> {
+/// Writes to the ConfigMaps `names` at random, with this much time between, until `enough` is set, then a little longer.
+/// Gives the revision of the last write.
+async fn churn(ctx: &Ctx, names: &[String], between: Duration, enough: &AtomicBool) -> Result<u64, Stop> {
     let mut left = AFTERWARDS;
     while left > 0 {
         if enough.load(Ordering::Relaxed) {
             left -= 1;
+        } else if !between.is_zero() {
+            pause(between).await;
         }
         let (at, delete) = {
             let mut random = ctx.random();
-            (random.usize(..names.len() - 1), random.u8(..4) == 0)
+            (random.usize(..names.len()), random.u8(..4) == 0)
         };
         write_somehow(ctx, &names[at], delete).await?;
         ctx.count("writes", 1);
     }
-    Ok(ctx.create(&CONFIG_MAPS, &labelled(LAST)).await?.rv())
+    let last = write_somehow(ctx, LAST, false).await?;
+    Ok(last.expect("only a delete has no resource version"))
 }
 
-/// Runs `readers` while [`churn`] writes; gives the last revision written and what the readers give.
+/// Runs `readers` while ConfigMaps are created, changed and deleted, with this much time between two writes. Gives the
+/// last revision, which is the same object's each time, and what the readers give.
 pub(super) async fn while_writing<T>(
     ctx: &Ctx,
     names: &[String],
+    between: Duration,
     readers: impl Future<Output = Result<T, Stop>>,
 ) -> Result<(u64, T), Stop> {
     let enough = AtomicBool::new(false);
-    let (last, read) = tokio::join!(churn(ctx, names, &enough), async {
+    let (last, read) = tokio::join!(churn(ctx, names, between, &enough), async {
         let read = readers.await;
         enough.store(true, Ordering::Relaxed);
         read
@@ -220,7 +226,7 @@ pub(super) async fn while_writing<T>(
     Ok((last?, read))
 }
 
-/// Whether [`sow`] and [`churn`] label the object `half=even`.
+/// Whether [`sow`] and [`while_writing`] label the object `half=even`.
 pub(super) fn is_even(key: &str) -> bool {
     key.bytes().next_back().is_some_and(|last| !last.is_ascii_digit() || last % 2 == 0)
 }
@@ -230,22 +236,27 @@ fn labelled(name: &str) -> Object {
     config_map(name).with("metadata.labels.half", half)
 }
 
-async fn write_somehow(ctx: &Ctx, name: &str, delete: bool) -> Result<(), Stop> {
+/// The resource version written; none for a delete.
+async fn write_somehow(ctx: &Ctx, name: &str, delete: bool) -> Result<Option<u64>, Stop> {
     let answer = ctx.try_get(&CONFIG_MAPS, name, "").await?;
-    if answer.status == 404 {
-        ctx.create(&CONFIG_MAPS, &labelled(name)).await?;
+    let written = if answer.status == 404 {
+        ctx.create(&CONFIG_MAPS, &labelled(name)).await?
     } else if delete {
         ctx.delete(&CONFIG_MAPS, name).await?;
+        return Ok(None);
     } else {
         let object = answer.object()?;
         let rv = object.rv_text().to_owned();
-        ctx.update(&CONFIG_MAPS, &object.with("data.before", rv)).await?;
-    }
-    Ok(())
+        ctx.update(&CONFIG_MAPS, &object.with("data.before", rv)).await?
+    };
+    Ok(Some(written.rv()))
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use model::history::{Frame, FrameKind};
+    use serde_json::Value;
+
     use super::*;
 
     /// "ADDED a@5, DELETED a@6".
@@ -256,6 +267,23 @@ pub(super) mod tests {
             Told { word: word.into(), key: Key::from(name), rv: rv.parse().expect("a number") }
         };
         text.split(',').filter(|part| !part.trim().is_empty()).map(one).collect()
+    }
+
+    /// "ADDED a@5, END @6, BOOKMARK @7".
+    pub(crate) fn events(text: &str) -> Vec<Event> {
+        let event = |told: Told| {
+            let kind = match told.word.as_str() {
+                "ADDED" => FrameKind::Added,
+                "MODIFIED" => FrameKind::Modified,
+                "DELETED" => FrameKind::Deleted,
+                "END" => FrameKind::Bookmark { end_of_initial: true },
+                "BOOKMARK" => FrameKind::Bookmark { end_of_initial: false },
+                _ => FrameKind::Error { code: 500, reason: String::new(), message: String::new() },
+            };
+            let frame = Frame { at: 0, kind, key: told.key, rv: told.rv, uid: Key::from("") };
+            Event { frame, object: Object(Value::Null) }
+        };
+        parse(text).into_iter().map(event).collect()
     }
 
     fn truth() -> Truth {
