@@ -75,13 +75,11 @@ async fn one_round(ctx: &Ctx, names: &[String], custom: &Resource, round: usize,
     let mark = Object::new(custom, &format!("mark-{round}"));
     let options = WatchOptions::after(begin).bookmarks().timeout(seconds);
     let readers = async {
-        ctx.create(&PODS, &pod).await?;
-        ctx.create(custom, &mark).await?;
         tokio::try_join!(
-            until_its_end(ctx, Transport::Http1, &CONFIG_MAPS, &options),
-            until_its_end(ctx, Transport::Http2, &CONFIG_MAPS, &options),
-            until_its_end(ctx, Transport::Http2, &PODS, &options),
-            until_its_end(ctx, Transport::Http1, custom, &options),
+            until_its_end(ctx, Transport::Http1, &CONFIG_MAPS, &options, None),
+            until_its_end(ctx, Transport::Http2, &CONFIG_MAPS, &options, None),
+            until_its_end(ctx, Transport::Http2, &PODS, &options, Some(&pod)),
+            until_its_end(ctx, Transport::Http1, custom, &options, Some(&mark)),
         )
     };
     let (last, (over_1, over_2, pods, marks)) = while_writing(ctx, names, BETWEEN_WRITES, readers).await?;
@@ -116,14 +114,19 @@ async fn one_round(ctx: &Ctx, names: &[String], custom: &Resource, round: usize,
     Ok(exercised)
 }
 
+/// All events of one watch. `new` is created while it is open: a bookmark comes only if there is something new to say.
 async fn until_its_end(
     ctx: &Ctx,
     transport: Transport,
     resource: &Resource,
     options: &WatchOptions,
+    new: Option<&Object>,
 ) -> Result<Vec<Event>, Stop> {
     let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
     let mut watch = open(ctx, transport, resource, options).await?;
+    if let Some(new) = new {
+        ctx.create(resource, new).await?;
+    }
     watch.read_to_end(ctx.limit(30.0) + seconds).await
 }
 

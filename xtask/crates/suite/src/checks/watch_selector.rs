@@ -12,7 +12,7 @@ use super::watch_truth::fail;
 use crate::api::{Request, Transport};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::{Ctx, object_path};
-use crate::object::{CONFIG_MAPS, CORE_EVENTS, Object, PODS, config_map};
+use crate::object::{CONFIG_MAPS, CORE_EVENTS, Object, REPLICATION_CONTROLLERS, config_map};
 use crate::scenario;
 use crate::wait::until;
 use crate::watch::{Event, Watch, WatchOptions};
@@ -26,7 +26,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
     source: "apiserver pkg/storage/cacher/cache_watcher.go (convertToWatchEvent), pkg/storage/etcd3/watcher.go \
              (transform)",
     observed: "One object goes through all transitions, another never matches, under a label selector on ConfigMaps, \
-               the field status.phase of Pods (both served from the watch cache) and the field reason of Events (served \
+               the field status.replicas of ReplicationControllers (both served from the watch cache) and the field reason of Events (served \
                from the store), on watches that were open before and on watches from before that are opened \
                afterwards, over HTTP/1.1 and HTTP/2. A last object that matches shows that nothing else was sent. \
                Contents are compared with what the API answered to each write.",
@@ -61,15 +61,15 @@ async fn selector_transitions(ctx: &Ctx) -> Verdict {
         },
         by_status: false,
     };
+    // Not Pods: the deletion of a Pod is told as MODIFIED first, with its deletionTimestamp, whatever its grace period.
     let by_field = Subject {
-        resource: &PODS,
-        selector: |options| options.fields("status.phase=Running"),
+        resource: &REPLICATION_CONTROLLERS,
+        selector: |options| options.fields("status.replicas=1"),
         make: |name, old, on, n| {
             let containers = json!([{"name": "c", "image": "none.example/none"}]);
-            let phase = if on { "Running" } else { "Pending" };
-            old.unwrap_or_else(|| Object::new(&PODS, name).with("spec.containers", containers))
-                .with("status.phase", phase)
-                .with("status.message", n.to_string())
+            let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}});
+            let new = || Object::new(&REPLICATION_CONTROLLERS, name).with("spec.template", template);
+            old.unwrap_or_else(new).with("status.replicas", u32::from(on)).with("status.observedGeneration", n)
         },
         by_status: true,
     };
@@ -170,7 +170,8 @@ async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<O
 
 /// Deletes the object; gives the revision of the deletion, which only the store knows.
 async fn deletion(ctx: &Ctx, resource: &Resource, name: &str) -> Result<u64, Stop> {
-    ctx.delete(resource, name).await?;
+    // Otherwise a ReplicationController waits for a controller that orphans its Pods.
+    ctx.try_delete(resource, name, &json!({"propagationPolicy": "Background"})).await?.object()?;
     let key = ctx.key(resource, name).await?;
     let recorder = ctx.recorder(resource);
     until(&format!("the deletion of {key}"), ctx.limit(30.0), Duration::from_millis(20), || async {

@@ -184,11 +184,11 @@ async fn asked_for(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) -
 async fn outlives(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) -> Verdict {
     let what = format!("a watch with `{query}` over {}", transport.name());
     let now = ctx.list(&CONFIG_MAPS, "").await?.rv();
-    let only = format!("{query}&resourceVersion={now}&labelSelector=late%3Dyes");
+    let name = object_name("late", transport);
+    let only = format!("{query}&resourceVersion={now}&fieldSelector=metadata.name%3D{name}");
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, &only).await?;
     pause(Duration::from_secs(seconds)).await;
-    let late = config_map(&object_name("late", transport)).with("metadata.labels.late", "yes");
-    let late = ctx.create(&CONFIG_MAPS, &late).await?;
+    let late = ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
     raw.read_lines(1, ctx.limit(30.0)).await?;
     expect!(raw.mentions(&late), "{what} sent after {seconds} s not the object created then: {}", shown(&raw.bytes));
     ctx.count("streams", 1);
