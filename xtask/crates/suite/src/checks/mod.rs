@@ -1,6 +1,9 @@
 //! The table of all checks, in the order of the reports. Each file holds the rows of one topic and their functions.
 
 mod cc;
+mod cc_delete;
+mod cc_evidence;
+mod cc_finalizers;
 mod encoding;
 mod history;
 mod layout;
@@ -53,6 +56,8 @@ static TABLES: &[&[Check]] = &[
     watch_stream::CHECKS,
     watch_framing::CHECKS,
     cc::CHECKS,
+    cc_delete::CHECKS,
+    cc_finalizers::CHECKS,
     history::CHECKS,
 ];
 
