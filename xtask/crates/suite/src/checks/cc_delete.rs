@@ -258,7 +258,7 @@ async fn update_against_delete_of_same_version(ctx: &Ctx, round: u64) -> Verdict
     let other = created.clone().with("data.k", "w");
     let condition = json!({"preconditions": {"resourceVersion": created.rv_text()}});
     // The one that is named first is sent first.
-    let (updated, deleted) = if round % 2 == 0 {
+    let (updated, deleted) = if round.is_multiple_of(2) {
         futures::join!(ctx.try_update(&CONFIG_MAPS, &other), ctx.try_delete(&CONFIG_MAPS, &name, &condition))
     } else {
         let delete = ctx.try_delete(&CONFIG_MAPS, &name, &condition);

@@ -150,7 +150,7 @@ async fn removal_races(ctx: &Ctx) -> Verdict {
 async fn removal_race(ctx: &Ctx, race: usize) -> Verdict {
     let name = format!("race-{race}");
     ctx.create(&POD_TEMPLATES, &pod_template(&name).with("metadata.finalizers", json!([HOLD]))).await?;
-    let marked_before = race % 2 == 0;
+    let marked_before = race.is_multiple_of(2);
     if marked_before {
         ctx.delete(&POD_TEMPLATES, &name).await?;
     }

@@ -3,7 +3,9 @@
 mod cc;
 mod cc_delete;
 mod cc_evidence;
+mod cc_fields;
 mod cc_finalizers;
+mod cc_patch;
 mod encoding;
 mod history;
 mod layout;
@@ -58,6 +60,8 @@ static TABLES: &[&[Check]] = &[
     cc::CHECKS,
     cc_delete::CHECKS,
     cc_finalizers::CHECKS,
+    cc_patch::CHECKS,
+    cc_fields::CHECKS,
     history::CHECKS,
 ];
 
