@@ -8,11 +8,11 @@ use model::Resource;
 use model::history::Revision;
 use serde_json::{Value, json};
 
-use super::cc_evidence::{changes, events, only_put_at, seen, words};
+use super::cc_evidence::{changes, events, only_put_at, pod_template, seen, words};
 use crate::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response, STRATEGIC_PATCH};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
-use crate::object::{CONFIG_MAPS, Object, config_map};
+use crate::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
 use crate::watch::WatchOptions;
 use crate::{decode, expect, expect_eq, scenario};
 
@@ -55,8 +55,9 @@ pub(super) static CHECKS: &[Check] = &[
                  pkg/endpoints/handlers/fieldmanager/equality.go (IgnoreManagedFieldsTimestampsTransformer)",
         observed: "On a ConfigMap and on a custom resource: PUT of the object as read, without managedFields, with \
                    other timestamps in managedFields; JSON, merge and strategic patches with the present values; the \
-                   same apply again after more than a second, so that its timestamp would differ. Then one real \
-                   change: the raw history and an open watch must hold that one and nothing before it.",
+                   same apply again after more than a second, also of a quantity that is stored in another spelling, \
+                   where the field manager records a new time. Then one real change: the raw history and an open watch \
+                   must hold that one and nothing before it.",
         by_hand: "kubectl get cm a -o yaml > a.yaml; kubectl replace -f a.yaml; kubectl apply --server-side -f b.yaml \
                   twice; kubectl get cm a -o jsonpath={.metadata.resourceVersion} must not change",
         profiles: &["default"],
@@ -160,10 +161,17 @@ fn counted_up(counts: &[Option<u64>], last: u64) -> Result<(), String> {
     Err(format!("the key was written {writes} times, not {}", last + 1))
 }
 
+/// Timestamps in managedFields are whole seconds: the second of two writes must fall into another one.
+const OTHER_SECOND: Duration = Duration::from_millis(1100);
+
 async fn noop_write(ctx: &Ctx) -> Verdict {
     let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
-    noop_writes(ctx, &CONFIG_MAPS, true).await?;
-    noop_writes(ctx, &fruits, false).await
+    futures::try_join!(
+        noop_writes(ctx, &CONFIG_MAPS, true),
+        noop_writes(ctx, &fruits, false),
+        noop_apply_of_other_spelling(ctx),
+    )?;
+    Ok(())
 }
 
 /// All the ways to write nothing, on one object. Custom resources know no strategic patch and no PUT without a
@@ -175,8 +183,7 @@ async fn noop_writes(ctx: &Ctx, resource: &Resource, built_in: bool) -> Verdict 
     let (old, new) = (times(&applied), json!("2001-02-03T04:05:06Z"));
     expect!(old.len() == 2 && old.iter().all(|time| *time != new), "expected the times of two managers, seen {old:?}");
 
-    // Timestamps in managedFields are whole seconds: the second apply must fall into another one.
-    crate::wait::pause(Duration::from_millis(1100)).await;
+    crate::wait::pause(OTHER_SECOND).await;
     let kind = &resource.kind;
     let same = |answer: Response, what: &str| -> Verdict {
         expect_eq!(answer.status, 200, "{what} on a {kind} was answered {answer}");
@@ -200,6 +207,25 @@ async fn noop_writes(ctx: &Ctx, resource: &Resource, built_in: bool) -> Verdict 
         .map_err(|fault| Stop::failed(format!("what changes nothing was written: {fault}")))?;
     let events = events(ctx, &mut watch, &changed).await?;
     expect_eq!(events, [seen("MODIFIED", "a", changed.rv())], "events after {}", words(&changes[..2]));
+    Ok(())
+}
+
+/// `0.1` is stored as `100m`: for the field manager each apply changes the field and its time, for the store neither.
+async fn noop_apply_of_other_spelling(ctx: &Ctx) -> Verdict {
+    let resources = json!({"requests": {"cpu": "0.1"}});
+    let mut template = pod_template("a");
+    template.0["template"]["spec"]["containers"][0]["resources"] = resources;
+    let apply = || ctx.try_patch(&POD_TEMPLATES, "a", APPLY_PATCH, &template.0, "fieldManager=applier");
+    let first = apply().await?.object()?;
+    let stored_as = &first.0["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"];
+    expect_eq!(*stored_as, json!("100m"), "the way in which 0.1 cpu is stored");
+    crate::wait::pause(OTHER_SECOND).await;
+    let second = apply().await?.object()?;
+    let answered = |object: &Object| (object.rv(), times(object));
+    expect_eq!(answered(&second), answered(&first), "resourceVersion and times after the second apply of 0.1 cpu");
+    let stored = ctx.must_be_stored(&POD_TEMPLATES, "a").await?;
+    expect_eq!(stored.version, 1, "version of the key after the same apply of 0.1 cpu twice");
+    ctx.count("no-op writes", 1);
     Ok(())
 }
 
