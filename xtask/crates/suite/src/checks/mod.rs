@@ -1,5 +1,6 @@
 //! The table of all checks, in the order of the reports. Each file holds the rows of one topic and their functions.
 
+mod bytes;
 mod cc;
 mod cc_delete;
 mod cc_evidence;
@@ -7,6 +8,7 @@ mod cc_fields;
 mod cc_finalizers;
 mod cc_patch;
 mod encoding;
+mod encryption;
 mod history;
 mod layout;
 mod layout_custom;
@@ -24,6 +26,9 @@ mod watch_expired;
 mod watch_framing;
 mod watch_raw;
 mod watch_selector;
+mod roundtrip;
+mod rv;
+mod samples;
 mod watch_start;
 mod watch_stream;
 mod watch_truth;
@@ -45,6 +50,8 @@ static TABLES: &[&[Check]] = &[
     layout_custom::CHECKS,
     layout_flags::CHECKS,
     encoding::CHECKS,
+    roundtrip::CHECKS,
+    encryption::CHECKS,
     leases::CHECKS,
     rv::CHECKS,
     rv_reads::CHECKS,
