@@ -1,5 +1,406 @@
-//! Leases of Events in the store.
+//! Leases of etcd under events: which keys have one, how long it lasts, how many keys share it.
+//!
+//! An apiserver keeps one lease per kind of event it writes (core and events.k8s.io are two) and renews none.
 
-use crate::check::Check;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-pub(super) static CHECKS: &[Check] = &[];
+use anyhow::{Context, anyhow};
+use futures::{StreamExt, TryStreamExt, stream};
+use model::Level::Must;
+use model::Resource;
+use model::history::{Change, FrameKind, Revision};
+use serde_json::json;
+
+use crate::check::{Check, Stop, Verdict};
+use crate::ctx::Ctx;
+use crate::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, NAMESPACES, Object, POD_TEMPLATES, config_map};
+use crate::wait::{pause, until};
+use crate::watch::WatchOptions;
+use crate::{expect, expect_eq, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.event-lease",
+        level: Must,
+        requirement: "An Event's key has an etcd lease that was granted for --event-ttl and the reuse window, other \
+                      resources have none, and the key goes with a DELETED watch event when the lease expires.",
+        source: "apiserver pkg/storage/etcd3/lease_manager.go, kubernetes pkg/registry/core/event/storage/storage.go",
+        observed: "LeaseTimeToLive of an Event's lease (3660 s at the defaults), written through either group, and the \
+                   lease of other objects, which must be 0. On `short-events` the TTL is 20 s, so 21 s are granted: \
+                   a watch must show the Event DELETED, not before 20 s, and its key must be gone.",
+        by_hand: "kubectl create -f event.yaml; etcdctl get /registry/events/default/a -w json | jq .kvs[0].lease; \
+                  etcdctl lease timetolive --keys <id in hex>",
+        profiles: &["default", "short-events"],
+        needs: &[],
+        run: scenario!(event_lease),
+    },
+    Check {
+        id: "storage.lease-reuse",
+        level: Must,
+        requirement: "Events written within the reuse window, the lesser of 60 s and 5 % of the TTL, share a lease, \
+                      which serves at most 1000 writes: the 1001st gets a new one.",
+        source: "apiserver pkg/storage/etcd3/lease_manager.go",
+        observed: "More than 1000 Events are written side by side; a new lease may begin only when the one before it \
+                   served 1000 writes or is as old as the window, and none may serve more. On `short-events`, where \
+                   the window is 1 s, an Event after it must have another lease, one within it the same.",
+        by_hand: "for i in $(seq 1001); do kubectl create -f event-$i.yaml; done; etcdctl lease list; \
+                  etcdctl lease timetolive --keys <id> | wc",
+        profiles: &["default", "short-events"],
+        needs: &[],
+        run: scenario!(lease_reuse),
+    },
+];
+
+/// Writes that one lease serves (defaultLeaseMaxObjectCount; there is no flag for it).
+const MOST: usize = 1000;
+/// Requests at the same time while a lease is filled.
+const WRITERS: usize = 16;
+
+async fn event_lease(ctx: &Ctx) -> Verdict {
+    let times = Times::of(&ctx.profile().flags)?;
+    let watch = WatchOptions::after(ctx.list(&CORE_EVENTS, "").await?.rv());
+    let mut watch = ctx.watch(&CORE_EVENTS, &watch).await?;
+    let written = Instant::now();
+    let expires = ctx.profile().name == "short-events";
+    // There `storage.lease-reuse` writes through the other group and must be the only one.
+    let views: &[&Resource] = if expires { &[&CORE_EVENTS] } else { &[&CORE_EVENTS, &EVENTS] };
+    for resource in views {
+        let name = if resource.group.is_empty() { "core" } else { "new" };
+        let lease = write(ctx, resource, name).await?;
+        let granted = ctx.store(resource).lease(lease).await?.granted;
+        expect_eq!(granted, times.granted(), "seconds for which the lease of the event `{name}` was granted");
+    }
+    others_have_none(ctx).await?;
+    if !expires {
+        return Ok(());
+    }
+    let limit = Duration::from_secs(times.granted().unsigned_abs()) + ctx.limit(40.0);
+    let gone = |event: &crate::watch::Event| event.frame.kind == FrameKind::Deleted && event.object.name() == "core";
+    let events = watch.read_until("the expiry of the event `core`", limit, gone).await?;
+    let lived = written.elapsed();
+    // Upwards there is no bound: etcd prolongs leases when its leader changes.
+    expect!(lived >= Duration::from_secs(times.ttl.unsigned_abs()), "the event `core` expired after {lived:?}");
+    let deleted = events.last().context("the watch stopped at an event")?;
+    expect_eq!(ctx.stored(&CORE_EVENTS, "core").await?, None, "what the store has of the expired event");
+    expiry_is_recorded(ctx, deleted.frame.rv).await?;
+    ctx.count("events expired", 1);
+    Ok(())
+}
+
+/// Creates an event and gives its key's lease, which must be there.
+async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, Stop> {
+    ctx.create(resource, &event(resource, ctx.namespace().await?, name)).await?;
+    let lease = ctx.must_be_stored(resource, name).await?.lease;
+    expect!(lease != 0, "the key of the event `{name}` has no lease");
+    ctx.count("events", 1);
+    Ok(lease)
+}
+
+fn event(resource: &Resource, namespace: &str, name: &str) -> Object {
+    let event = Object::new(resource, name).with("reason", "Test");
+    if resource.group.is_empty() {
+        return event.with("involvedObject.namespace", namespace);
+    }
+    event
+        .with("regarding.namespace", namespace)
+        .with("eventTime", "2024-01-01T00:00:00.000000Z")
+        .with("action", "Test")
+        .with("type", "Normal")
+        .with("reportingController", "archproof.example/test")
+        .with("reportingInstance", "test")
+}
+
+async fn others_have_none(ctx: &Ctx) -> Verdict {
+    let pods = json!({"spec": {"containers": [{"name": "c", "image": "none"}]}});
+    let samples: [(&Resource, Object); 3] = [
+        (&CONFIG_MAPS, config_map("a")),
+        // Kubernetes' own Lease is an object like any other.
+        (&LEASES, Object::new(&LEASES, "a").with("spec.leaseDurationSeconds", 1)),
+        (&POD_TEMPLATES, Object::new(&POD_TEMPLATES, "a").with("template", pods)),
+    ];
+    for (resource, object) in samples {
+        ctx.create(resource, &object).await?;
+        let stored = ctx.must_be_stored(resource, "a").await?;
+        expect_eq!(stored.lease, 0, "lease of {}", stored.key);
+    }
+    let stored = ctx.must_be_stored(&NAMESPACES, ctx.namespace().await?).await?;
+    expect_eq!(stored.lease, 0, "lease of {}", stored.key);
+    Ok(())
+}
+
+/// The DELETED event carried the revision at which the key went.
+async fn expiry_is_recorded(ctx: &Ctx, rv: u64) -> Verdict {
+    let key = ctx.key(&CORE_EVENTS, "core").await?;
+    let last = until("the expiry in the store's history", ctx.limit(20.0), Duration::from_millis(50), || async {
+        let last = ctx.recorder(&CORE_EVENTS).changes_of(&key).pop();
+        Ok(last.filter(|last| last.kind == Change::Delete).ok_or_else(|| format!("no deletion of {key}")))
+    })
+    .await?;
+    expect_eq!(rv, last.rev.unsigned_abs(), "resource version of the DELETED event of {key}");
+    Ok(())
+}
+
+async fn lease_reuse(ctx: &Ctx) -> Verdict {
+    let times = Times::of(&ctx.profile().flags)?;
+    if ctx.profile().name == "short-events" {
+        the_window_ends(ctx, &times).await
+    } else {
+        leases_fill(ctx, &times).await
+    }
+}
+
+/// A second event within the window of a fresh lease shares it; an event after the window does not.
+///
+/// Written through events.k8s.io, because another check lets a core event expire here at the same time.
+async fn the_window_ends(ctx: &Ctx, times: &Times) -> Verdict {
+    const ROUNDS: usize = 20;
+    let window = Duration::from_secs(times.window().unsigned_abs());
+    let mut before = write(ctx, &EVENTS, "first").await?;
+    for round in 0..ROUNDS {
+        pause(window).await;
+        let begin = Instant::now();
+        let fresh = write(ctx, &EVENTS, &format!("fresh-{round}")).await?;
+        expect!(fresh != before, "events {window:?} apart have the same lease {fresh:x}");
+        ctx.create(&EVENTS, &event(&EVENTS, ctx.namespace().await?, &format!("second-{round}"))).await?;
+        let took = begin.elapsed();
+        let second = ctx.must_be_stored(&EVENTS, &format!("second-{round}")).await?.lease;
+        if took < window {
+            expect_eq!(second, fresh, "lease of an event written {took:?} after one with a fresh lease");
+            ctx.count("leases shared within the window", 1);
+            return Ok(());
+        }
+        // Too slow to tell. `second` may have a lease of its own by now.
+        before = second;
+    }
+    Err(Stop::Errored(anyhow!("not exercised: no two events were written within {window:?} in {ROUNDS} attempts")))
+}
+
+async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
+    let begin = Instant::now();
+    let mut writes = BTreeMap::new();
+    // A slow machine does not fill the first lease within the window; a later one may fare better.
+    for _ in 0..3 {
+        let first = writes.len();
+        writes.extend(fill(ctx, begin, first..=first + MOST).await?);
+        let changes = recorded(ctx, writes.len()).await?;
+        let leases = leases_of(ctx, begin, &writes, &changes).await?;
+        if let Some(fault) = reuse_fault(&leases, times) {
+            return Err(Stop::failed(fault));
+        }
+        if leases.iter().any(|lease| lease.writes == MOST) {
+            ctx.count("events", writes.len() as u64);
+            ctx.count("leases", leases.len() as u64);
+            return Ok(());
+        }
+    }
+    let made = writes.len();
+    Err(Stop::Errored(anyhow!("not exercised: no lease served {MOST} writes within its window; {made} were made")))
+}
+
+/// When a write was begun and finished, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    called: f64,
+    returned: f64,
+}
+
+/// Creates events side by side; by key.
+async fn fill(
+    ctx: &Ctx,
+    begin: Instant,
+    numbers: std::ops::RangeInclusive<usize>,
+) -> Result<BTreeMap<String, Write>, Stop> {
+    let namespace = ctx.namespace().await?;
+    let tasks = numbers.map(|number| {
+        Box::pin(async move {
+            let name = format!("event-{number}");
+            let called = begin.elapsed().as_secs_f64();
+            ctx.create(&EVENTS, &event(&EVENTS, namespace, &name)).await?;
+            let returned = begin.elapsed().as_secs_f64();
+            Ok::<_, Stop>((ctx.key(&EVENTS, &name).await?, Write { called, returned }))
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    stream::iter(tasks).buffer_unordered(WRITERS).try_collect().await
+}
+
+/// All writes of events so far, once the `expected` ones of this case are recorded.
+async fn recorded(ctx: &Ctx, expected: usize) -> Result<Vec<Revision>, Stop> {
+    let all = EVENTS.key_prefix(&ctx.profile().prefix, None);
+    let own = EVENTS.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    until("the events in the store's history", ctx.limit(30.0), Duration::from_millis(100), || async {
+        let mut changes = ctx.recorder(&EVENTS).changes_below(&all);
+        changes.retain(|change| change.kind == Change::Put);
+        let seen = changes.iter().filter(|change| change.key.starts_with(&own)).count();
+        Ok(if seen >= expected { Ok(changes) } else { Err(format!("{seen} of {expected} events")) })
+    })
+    .await
+}
+
+/// A lease as it was used; times in seconds since the check began, each as favourable to the server as it can be.
+#[derive(Clone, Debug)]
+struct Lease {
+    id: i64,
+    granted: i64,
+    /// By anyone.
+    writes: usize,
+    /// When it was granted, at the earliest.
+    born: f64,
+    /// When the first write of this case that used it had finished: it was granted before.
+    first_returned: f64,
+    /// When the last write of this case that used it was begun.
+    last_called: f64,
+}
+
+/// The leases of this case's writes in the order of their grants.
+async fn leases_of(
+    ctx: &Ctx,
+    begin: Instant,
+    writes: &BTreeMap<String, Write>,
+    changes: &[Revision],
+) -> Result<Vec<Lease>, Stop> {
+    let mut uses: BTreeMap<i64, Vec<Write>> = BTreeMap::new();
+    for change in changes {
+        if let Some(write) = writes.get(&*change.key) {
+            uses.entry(change.lease).or_default().push(*write);
+        }
+    }
+    let mut leases = Vec::new();
+    for (id, uses) in uses {
+        expect!(id != 0, "{} of the events have no lease", uses.len());
+        let asked = begin.elapsed().as_secs_f64();
+        let info = ctx.store(&EVENTS).lease(id).await?;
+        let age = f64::from(i32::try_from(info.granted - info.ttl).unwrap_or(i32::MAX));
+        leases.push(Lease {
+            id,
+            granted: info.granted,
+            writes: changes.iter().filter(|change| change.lease == id).count(),
+            born: asked - age,
+            first_returned: uses.iter().map(|write| write.returned).fold(f64::INFINITY, f64::min),
+            last_called: uses.iter().map(|write| write.called).fold(0.0, f64::max),
+        });
+    }
+    leases.sort_by(|a, b| a.first_returned.total_cmp(&b.first_returned));
+    Ok(leases)
+}
+
+/// What is wrong with leases that followed one another.
+fn reuse_fault(leases: &[Lease], times: &Times) -> Option<String> {
+    let window = f64::from(i32::try_from(times.window()).unwrap_or(i32::MAX));
+    for lease in leases {
+        let Lease { id, granted, writes, .. } = lease;
+        if *granted != times.granted() {
+            return Some(format!("lease {id:x} was granted for {granted} s, not {}", times.granted()));
+        }
+        if *writes > MOST {
+            return Some(format!("lease {id:x} served {writes} writes"));
+        }
+        let used = lease.last_called - lease.first_returned;
+        if used > window {
+            return Some(format!("lease {id:x} was used for more than {used:.1} s; the window is {window} s"));
+        }
+    }
+    leases.windows(2).find_map(|pair| {
+        let age = pair[1].first_returned - pair[0].born;
+        let Lease { id, writes, .. } = &pair[0];
+        (*writes < MOST && age < window)
+            .then(|| format!("lease {id:x} was given up after {writes} writes and at most {age:.1} s"))
+    })
+}
+
+/// Seconds that an apiserver's flags ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Times {
+    ttl: i64,
+    /// `--lease-reuse-duration-seconds`.
+    reuse: i64,
+}
+
+impl Times {
+    fn of(flags: &BTreeMap<String, String>) -> anyhow::Result<Times> {
+        let ttl = flags.get("event-ttl").map_or("1h", String::as_str);
+        let reuse = flags.get("lease-reuse-duration-seconds").map_or("60", String::as_str);
+        Ok(Times {
+            ttl: seconds(ttl).with_context(|| format!("--event-ttl={ttl} is not understood"))?,
+            reuse: reuse.parse().with_context(|| format!("--lease-reuse-duration-seconds={reuse}"))?,
+        })
+    }
+
+    /// How long a lease is given to new events.
+    fn window(&self) -> i64 {
+        (self.ttl / 20).min(self.reuse)
+    }
+
+    fn granted(&self) -> i64 {
+        self.ttl + self.window()
+    }
+}
+
+/// A Go duration of whole hours, minutes and seconds: `1h`, `1h0m0s`, `20s`.
+fn seconds(duration: &str) -> Option<i64> {
+    let mut total = 0;
+    let mut rest = duration;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: i64 = rest[..digits].parse().ok()?;
+        let unit = match rest.as_bytes()[digits] {
+            b'h' => 3600,
+            b'm' => 60,
+            b's' => 1,
+            _ => return None,
+        };
+        total += number * unit;
+        rest = &rest[digits + 1..];
+    }
+    (total > 0).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(id: i64, writes: usize, born: f64, first_returned: f64, last_called: f64) -> Lease {
+        Lease { id, granted: 3660, writes, born, first_returned, last_called }
+    }
+
+    const TIMES: Times = Times { ttl: 3600, reuse: 60 };
+
+    #[test]
+    fn a_new_lease_needs_a_full_or_an_old_one() {
+        let next = |first_returned| lease(2, 10, first_returned - 1.0, first_returned, first_returned);
+        for (first, second, word) in [
+            (lease(1, 1000, 0.0, 0.1, 5.0), next(5.1), ""),
+            (lease(1, 300, 0.0, 0.1, 60.0), next(60.1), ""),
+            (lease(1, 999, 0.0, 0.1, 5.0), next(5.1), "given up after 999"),
+            (lease(1, 300, 0.0, 0.1, 59.0), next(59.5), "given up after 300"),
+            (lease(1, 1001, 0.0, 0.1, 5.0), next(5.1), "served 1001"),
+            (lease(1, 300, 0.0, 0.1, 60.5), next(60.6), "used for more than 60.4"),
+            (Lease { granted: 3600, ..lease(1, 1000, 0.0, 0.1, 5.0) }, next(5.1), "granted for 3600 s, not 3660"),
+        ] {
+            let fault = reuse_fault(&[first.clone(), second], &TIMES).unwrap_or_default();
+            assert_eq!(fault.is_empty(), word.is_empty(), "{first:?}: {fault}");
+            assert!(fault.contains(word), "{word}: {fault}");
+        }
+        // Each event with a lease of its own: what the reuse is there to prevent.
+        let each: Vec<Lease> = (0..3).map(|n| lease(n, 1, 0.0, 0.1, 0.0)).collect();
+        assert!(reuse_fault(&each, &TIMES).is_some());
+    }
+
+    #[test]
+    fn the_window_is_a_part_of_the_ttl_and_has_a_limit() {
+        let flags = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        for (given, window, granted) in [
+            (flags(&[]), 60, 3660),
+            (flags(&[("event-ttl", "20s")]), 1, 21),
+            (flags(&[("event-ttl", "10m")]), 30, 630),
+            (flags(&[("event-ttl", "1h0m0s"), ("lease-reuse-duration-seconds", "5")]), 5, 3605),
+        ] {
+            let times = Times::of(&given).unwrap();
+            assert_eq!((times.window(), times.granted()), (window, granted), "{given:?}");
+        }
+        for bad in ["", "20", "1.5h", "1d", "0s", "é"] {
+            assert!(Times::of(&flags(&[("event-ttl", bad)])).is_err(), "{bad}");
+        }
+    }
+}
