@@ -1,0 +1,143 @@
+//! The project's own rules that no compiler checks: each fault is a line with file, line number and rule.
+//!
+//! Here is what they are applied to; what they say is in `rules`. What clippy can check is in the workspace's lints and
+//! in `clippy.toml`.
+
+mod rules;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use rules::{File, Row};
+
+/// Parts of names of architectures, in lower case, beside the names and aliases in `targets/`.
+const ARCHITECTURES: [&str; 15] = [
+    "amd64",
+    "x86_64",
+    "x86-64",
+    "i386",
+    "arm64",
+    "aarch64",
+    "armv7",
+    "ppc64",
+    "powerpc64",
+    "riscv",
+    "loong",
+    "s390x",
+    "mips64",
+    "sparc64",
+    "wasm32",
+];
+
+/// Which of our crates each may use. A stage knows the data and the tools, never another stage.
+const EDGES: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("proc", &[]),
+    ("tls", &["model"]),
+    ("targets", &["model", "proc", "tls"]),
+    ("build", &["model", "proc", "tls"]),
+    ("boot", &["model", "proc", "tls"]),
+    ("suite", &["model", "proc", "tls"]),
+    ("report", &["model", "proc", "tls"]),
+    ("xtask", &["model", "proc", "tls", "targets", "build", "boot", "suite", "report"]),
+];
+
+#[test]
+fn every_file_says_what_lives_in_it() {
+    no_faults(sources().iter().flat_map(rules::module_doc));
+}
+
+#[test]
+fn facts_about_architectures_are_data() {
+    let sources = sources();
+    let mut names: BTreeSet<String> = ARCHITECTURES.iter().map(|name| (*name).to_owned()).collect();
+    let targets: Vec<File> = tree().into_iter().filter(|file| rules::is_target(&file.path)).collect();
+    assert!(targets.len() >= 5, "only {} target files were found", targets.len());
+    names.extend(targets.iter().flat_map(|file| rules::names_of_target(&file.text)));
+    no_faults(rules::code_outside_tests(&sources).iter().flat_map(|file| rules::architecture_names(file, &names)));
+}
+
+#[test]
+fn crates_depend_only_on_what_the_design_allows() {
+    let manifests: Vec<File> = tree().into_iter().filter(|file| file.path.ends_with("/Cargo.toml")).collect();
+    let crates: BTreeSet<&str> = manifests.iter().map(|file| rules::crate_of(&file.path)).collect();
+    assert!(crates.contains("model") && crates.contains("xtask"), "found only the crates {crates:?}");
+    no_faults(manifests.iter().flat_map(|file| rules::edges(file, EDGES)));
+}
+
+#[test]
+fn every_check_has_an_id_of_its_own_a_requirement_and_a_source() {
+    let rows: Vec<Row> = suite::all().map(|c| Row { id: c.id, requirement: c.requirement, source: c.source }).collect();
+    assert!(!rows.is_empty(), "the table of checks is empty");
+    no_faults(rules::check_rows(&rows).into_iter());
+}
+
+#[test]
+fn no_file_is_too_long() {
+    no_faults(sources().iter().flat_map(rules::length));
+}
+
+#[test]
+fn no_test_is_switched_off() {
+    no_faults(sources().iter().flat_map(rules::ignored_tests));
+}
+
+#[test]
+fn lines_end_with_their_text() {
+    no_faults(tree().iter().flat_map(rules::trailing_blanks));
+}
+
+#[test]
+fn no_file_knows_the_machine_it_was_written_on() {
+    let here = root().to_string_lossy().into_owned();
+    // A short path like /app could stand in any text.
+    let here = (here.matches('/').count() >= 2).then_some(here);
+    no_faults(tree().iter().flat_map(|file| rules::machine_paths(file, here.as_deref())));
+}
+
+/// Fails with all faults, a line each.
+fn no_faults(faults: impl Iterator<Item = String>) {
+    let faults: Vec<String> = faults.collect();
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+// The tree.
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace").to_owned()
+}
+
+/// All text files of the project. Build output, reports and git's own files are not part of it.
+fn tree() -> Vec<File> {
+    let root = root();
+    let mut files = Vec::new();
+    walk(&root, &root, &mut files);
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files
+}
+
+fn walk(root: &Path, folder: &Path, files: &mut Vec<File>) {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    for entry in entries {
+        let path = entry.unwrap_or_else(|error| panic!("{}: {error}", folder.display())).path();
+        let relative = path.strip_prefix(root).expect("the walk stays below the root");
+        let relative = relative.to_string_lossy().replace('\\', "/");
+        if path.is_symlink() || relative == ".git" || relative == "target" {
+            continue;
+        }
+        if path.is_dir() {
+            // What runs leave in reports/ is not part of the project; its README is.
+            if !relative.starts_with("reports/") {
+                walk(root, &path, files);
+            }
+        } else if let Ok(text) = std::fs::read_to_string(&path) {
+            files.push(File { path: relative, text });
+        }
+    }
+}
+
+fn sources() -> Vec<File> {
+    let sources: Vec<File> = tree().into_iter().filter(|file| file.path.ends_with(".rs")).collect();
+    assert!(sources.len() > 50, "only {} Rust files were found below {}", sources.len(), root().display());
+    sources
+}
