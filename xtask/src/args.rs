@@ -19,7 +19,7 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask ci                                  build, boot, test and report on this machine's architecture
-  cargo xtask ci --arch riscv64 --provider process  the same with riscv64 binaries under qemu-user
+  cargo xtask ci --arch ARCH --provider process   the same for another one (see `cargo xtask targets`), under qemu-user
   cargo xtask ci --check watch. --seed 7          only the watch checks, with a given seed
   cargo xtask explain watch.expired-410           what a check wants, and how to see it by hand
   cargo xtask up && cargo xtask down              a control plane to play with
@@ -117,7 +117,7 @@ pub(crate) enum ProviderArg {
 #[command(after_help = "\
 Examples:
   cargo xtask ci
-  cargo xtask ci --arch riscv64 --provider process
+  cargo xtask ci --arch ARCH --provider process
   cargo xtask ci --suite storage --level must
   cargo xtask ci --kubernetes checkout:../kubernetes
   cargo xtask ci --check storage.key-layout --seed 7 --keep")]
@@ -160,7 +160,7 @@ pub(crate) struct CiOptions {
 Examples:
   cargo xtask build
   cargo xtask build --arch all
-  cargo xtask build --arch riscv64,loong64 --component etcd
+  cargo xtask build --arch ARCH,ARCH --component etcd
   cargo xtask build --kubernetes module:1.36.2
   cargo xtask build --etcd prebuilt:/opt/etcd/bin --json")]
 pub(crate) struct BuildOptions {
@@ -185,7 +185,7 @@ pub(crate) struct BuildOptions {
 Examples:
   cargo xtask up
   cargo xtask up --profile json --profile encrypted
-  cargo xtask up --arch riscv64 --name rv --foreground")]
+  cargo xtask up --arch ARCH --name other --foreground")]
 pub(crate) struct UpOptions {
     /// Architecture [default: this machine's]
     #[arg(long, value_name = "ARCH")]

@@ -89,7 +89,7 @@ fn find_emulator(target: &Target) -> anyhow::Result<(PathBuf, String)> {
     Ok((path, version))
 }
 
-/// "7.2.22" out of "qemu-riscv64 version 7.2.22 (Debian 1:7.2+dfsg-7)".
+/// "7.2.22" out of "qemu-ARCH version 7.2.22 (Debian 1:7.2+dfsg-7)".
 fn emulator_version(path: &Path) -> anyhow::Result<String> {
     let sh = Shell::new()?;
     let output = exec::run(cmd!(sh, "{path} --version"), LONGEST_CALIBRATION)?;

@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Other(u16),
 }
 
-/// "243 (EM_RISCV)".
+/// The number with the name that the gABI gives it: "243 (EM_...)".
 pub(crate) fn machine_name(machine: u16) -> String {
     match elf::Machine(machine).name() {
         Some(name) => format!("{machine} ({name})"),

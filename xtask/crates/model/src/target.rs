@@ -18,7 +18,7 @@ pub struct Target {
     pub aliases: Vec<String>,
     /// What the header of every binary built for this target must say.
     pub elf: ElfFacts,
-    /// Extra environment of `go build`, for example GOAMD64.
+    /// Extra environment of `go build`: the variable that names the level of the instruction set.
     #[serde(default)]
     pub go_env: BTreeMap<String, String>,
     /// The user-mode emulator for hosts of another architecture. None: `--provider process` works natively only.
@@ -36,7 +36,7 @@ pub struct ElfFacts {
     /// 32 or 64.
     pub class: u8,
     pub byte_order: ByteOrder,
-    /// `e_machine`, for example 243 for EM_RISCV (System V gABI).
+    /// `e_machine`: the number behind an `EM_` constant of the System V gABI.
     pub machine: u16,
 }
 

@@ -1,5 +1,7 @@
 //! What a check works with: recorded requests, a namespace of its own, the raw store, random choices, deadlines.
 
+mod clean_up;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use model::{Action, Cluster, ProfileInfo, Resource, StoredResource};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::api::{self, Api, Request, Response, Transport};
+use crate::api::{Api, Request, Response, Transport};
 use crate::check::Stop;
 use crate::object::{DEFINITIONS, NAMESPACES, Object};
 use crate::record::{Recorder, key};
@@ -392,67 +394,6 @@ impl Ctx {
             Ok(if answer.is_success() { Ok(()) } else { Err(answer.to_string()) })
         })
         .await
-    }
-
-    /// Removes everything that the case created. Objects with finalizers are freed of them.
-    pub async fn clean_up(&self) -> anyhow::Result<()> {
-        let made = std::mem::take(&mut *lock(&self.made));
-        let (of_namespace, others): (Vec<Made>, Vec<Made>) =
-            made.into_iter().partition(|made| !made.namespace.is_empty());
-        let collections: BTreeSet<(Resource, String)> =
-            of_namespace.into_iter().map(|made| (made.resource, made.namespace)).collect();
-        for (resource, namespace) in collections {
-            self.clear(&resource, &namespace).await?;
-        }
-        for made in others.iter().filter(|made| made.resource != *NAMESPACES) {
-            self.remove(&made.resource, "", &made.name).await?;
-        }
-        for made in others.iter().filter(|made| made.resource == *NAMESPACES) {
-            self.remove_namespace(&made.name).await?;
-        }
-        Ok(())
-    }
-
-    async fn clear(&self, resource: &Resource, namespace: &str) -> anyhow::Result<()> {
-        let path = resource.path(Some(namespace));
-        let request = Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0");
-        let question = Question { verb: Verb::DeleteCollection, resource, namespace, name: "", request };
-        self.ask(question).await?;
-        let left = self.send(&Request::get(path)).await?;
-        if left.status == 404 {
-            // The custom resource's definition is gone already, and its objects with it.
-            return Ok(());
-        }
-        for object in left.object()?.items() {
-            self.remove(resource, namespace, object.name()).await?;
-        }
-        Ok(())
-    }
-
-    async fn remove(&self, resource: &Resource, namespace: &str, name: &str) -> anyhow::Result<()> {
-        let path = object_path(resource, namespace, name);
-        let request = Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0");
-        self.ask(Question { verb: Verb::Delete, resource, namespace, name, request }).await?;
-        // CustomResourceDefinitions have a finalizer that the server itself handles.
-        if resource == &*DEFINITIONS {
-            return Ok(());
-        }
-        let patch = json!({"metadata": {"finalizers": null}}).to_string();
-        let request = Request::new(Method::PATCH, path).body(api::MERGE_PATCH, patch);
-        self.ask(Question { verb: Verb::Patch, resource, namespace, name, request }).await?;
-        Ok(())
-    }
-
-    /// No namespace controller runs: the finalizer is taken off by hand.
-    async fn remove_namespace(&self, name: &str) -> anyhow::Result<()> {
-        let path = object_path(&NAMESPACES, "", name);
-        let request = Request::new(Method::DELETE, path.clone());
-        let resource: &Resource = &NAMESPACES;
-        self.ask(Question { verb: Verb::Delete, resource, namespace: "", name, request }).await?;
-        let body = Object::new(resource, name).with("spec.finalizers", json!([]));
-        let request = Request::new(Method::PUT, format!("{path}/finalize")).json(&body.0);
-        self.ask(Question { verb: Verb::Update, resource, namespace: "", name, request }).await?;
-        Ok(())
     }
 
     async fn post(&self, resource: &Resource, namespace: &str, object: &Object) -> anyhow::Result<Response> {

@@ -1,0 +1,75 @@
+//! What a case leaves behind is removed here: no controller runs that would do it.
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use model::Resource;
+use model::history::Verb;
+use serde_json::json;
+
+use super::{Ctx, Made, Question, lock, object_path};
+use crate::api::{self, Request};
+use crate::object::{DEFINITIONS, NAMESPACES, Object};
+
+impl Ctx {
+    /// Removes everything that the case created. Objects with finalizers are freed of them.
+    pub async fn clean_up(&self) -> anyhow::Result<()> {
+        let made = std::mem::take(&mut *lock(&self.made));
+        let (of_namespace, others): (Vec<Made>, Vec<Made>) =
+            made.into_iter().partition(|made| !made.namespace.is_empty());
+        let collections: BTreeSet<(Resource, String)> =
+            of_namespace.into_iter().map(|made| (made.resource, made.namespace)).collect();
+        for (resource, namespace) in collections {
+            self.clear(&resource, &namespace).await?;
+        }
+        for made in others.iter().filter(|made| made.resource != *NAMESPACES) {
+            self.remove(&made.resource, "", &made.name).await?;
+        }
+        for made in others.iter().filter(|made| made.resource == *NAMESPACES) {
+            self.remove_namespace(&made.name).await?;
+        }
+        Ok(())
+    }
+
+    async fn clear(&self, resource: &Resource, namespace: &str) -> anyhow::Result<()> {
+        let path = resource.path(Some(namespace));
+        let request = Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0");
+        let question = Question { verb: Verb::DeleteCollection, resource, namespace, name: "", request };
+        self.ask(question).await?;
+        let left = self.send(&Request::get(path)).await?;
+        if left.status == 404 {
+            // The custom resource's definition is gone already, and its objects with it.
+            return Ok(());
+        }
+        for object in left.object()?.items() {
+            self.remove(resource, namespace, object.name()).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, resource: &Resource, namespace: &str, name: &str) -> anyhow::Result<()> {
+        let path = object_path(resource, namespace, name);
+        let request = Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0");
+        self.ask(Question { verb: Verb::Delete, resource, namespace, name, request }).await?;
+        // CustomResourceDefinitions have a finalizer that the server itself handles.
+        if resource == &*DEFINITIONS {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"finalizers": null}}).to_string();
+        let request = Request::new(Method::PATCH, path).body(api::MERGE_PATCH, patch);
+        self.ask(Question { verb: Verb::Patch, resource, namespace, name, request }).await?;
+        Ok(())
+    }
+
+    /// No namespace controller runs: the finalizer is taken off by hand.
+    async fn remove_namespace(&self, name: &str) -> anyhow::Result<()> {
+        let path = object_path(&NAMESPACES, "", name);
+        let request = Request::new(Method::DELETE, path.clone());
+        let resource: &Resource = &NAMESPACES;
+        self.ask(Question { verb: Verb::Delete, resource, namespace: "", name, request }).await?;
+        let body = Object::new(resource, name).with("spec.finalizers", json!([]));
+        let request = Request::new(Method::PUT, format!("{path}/finalize")).json(&body.0);
+        self.ask(Question { verb: Verb::Update, resource, namespace: "", name, request }).await?;
+        Ok(())
+    }
+}

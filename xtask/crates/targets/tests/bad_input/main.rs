@@ -1,0 +1,198 @@
+//! Every kind of bad input, with the exact line that it must be answered with.
+//! Here are the good files, what concerns a whole folder, and how a case is tried.
+
+mod form;
+mod rules;
+
+use std::collections::BTreeMap;
+
+use targets::{Catalogue, Files};
+
+const ONE: &str = "\
+name: one
+title: One, 64 bit
+aliases: [uno]
+elf:
+  class: 64
+  byte_order: little
+  machine: 1
+go_env:
+  GOONE: v1
+emulator:
+  commands: [qemu-one]
+  package: qemu-user-static
+  minimum: \"10.0\"
+  reason: crashes
+component_env:
+  store:
+    STORE_ARCH: one
+";
+
+const TWO: &str = "\
+name: two
+title: Two
+aliases: [due]
+elf: {class: 32, byte_order: big, machine: 2}
+";
+
+const COMPONENTS: &str = "\
+sets:
+  - name: store
+    main_module: example.org/store/v3
+    commit: 0123456789abcdef0123456789abcdef01234567
+    ldflags:
+      - -s
+      - -X example.org/version.commit={commit}
+    tags: [a, b]
+    staging: staging/src
+    components:
+      - name: store
+        package: example.org/store/v3
+        checkout_dir: server
+      - name: storectl
+        package: example.org/storectl
+        optional: true
+";
+
+const PROFILES: &str = "\
+profiles:
+  - name: default
+    summary: All as it comes.
+  - name: full
+    summary: Everything at once.
+    prefix: /a/b
+    apiserver:
+      config: \"{run}/config.yaml\"
+      peer: \"{store.more}\"
+    files:
+      config.yaml: |
+        secret: {key32}
+    stores:
+      - name: main
+      - name: more
+        resources: [/events]
+        flags: {quota: \"1\"}
+";
+
+const RESOURCES: &str = "\
+resources:
+  - resource: {version: v1, plural: events, kind: Event, namespaced: true, stored_at: events}
+    stored_as: v1/Event
+    name: event
+    stub: '{\"involvedObject\": {\"namespace\": \"{namespace}\"}}'
+  - resource: {group: apps, version: v1, plural: things, kind: Thing, namespaced: true, stored_at: things}
+    stored_as: apps/v1/Thing
+    name: thing
+    stub: '{}'
+";
+
+/// A change to one file and the lines that must come of it.
+type Case = (&'static str, &'static str, &'static str, &'static str);
+
+#[test]
+fn the_files_that_the_cases_change_are_good() {
+    let catalogue = Catalogue::parse("targets", &files()).unwrap_or_else(|invalid| panic!("{invalid}"));
+    assert_eq!(catalogue.targets.len(), 2);
+    assert_eq!(catalogue.profiles[1].stores[1].flags, BTreeMap::from([("quota".into(), "1".into())]));
+    assert_eq!(catalogue.profiles[0].prefix, "/registry");
+    assert_eq!(catalogue.resources["1.36"][1].stub, "{}");
+}
+
+#[test]
+fn files_that_are_missing_or_misnamed() {
+    let without = |name: &str| {
+        let mut files = files();
+        files.remove(name).unwrap();
+        files
+    };
+    let renamed = |from: &str, to: &str| {
+        let mut files = files();
+        let text = files.remove(from).unwrap();
+        files.insert(to.into(), text);
+        files
+    };
+    for (files, expected) in [
+        (without("components.yaml"), "targets/components.yaml: missing; restore it from version control"),
+        (without("profiles.yaml"), "targets/profiles.yaml: missing; restore it from version control"),
+        (
+            without("components/store/tools.go"),
+            "targets/components.yaml:2:11: sets[0].name: components/store/tools.go is missing beside this file",
+        ),
+        (renamed("two.yaml", "two.yml"), "targets/two.yml: must be named .yaml; other names are not read"),
+        (renamed("two.yaml", "due.yaml"), "targets/due.yaml:1:7: name: must be the file's name, due; found two"),
+        (
+            renamed("resources/1.36.yaml", "resources/v1.36.yaml"),
+            "targets/resources/v1.36.yaml:1:1: the file must be named after a release, 1.36; found v1.36",
+        ),
+    ] {
+        assert_eq!(answer(&files), expected);
+    }
+    let mut none = files();
+    none.retain(|name, _| name != "one.yaml" && name != "two.yaml");
+    assert_eq!(answer(&none), "targets: has no architecture; add NAME.yaml");
+}
+
+#[test]
+fn all_problems_are_reported_at_once_in_the_order_of_the_files() {
+    let mut files = with("one.yaml", "elf: {clas: 64, byte_order: middle}\ngo_env: [1]\naliases: [1, true]\n".into());
+    files.insert("two.yaml".into(), "a: [".into());
+    files.insert("profiles.yaml".into(), "profiles: [{name: a, nam: b}, {summary: c, stores: [{nme: d}]}]\n".into());
+    let expected = "\
+targets/one.yaml:1:1: name: required, but missing
+targets/one.yaml:1:1: title: required, but missing
+targets/one.yaml:1:6: elf.class: required, but missing
+targets/one.yaml:1:6: elf.machine: required, but missing
+targets/one.yaml:1:7: elf.clas: unknown key; did you mean `class`?
+targets/one.yaml:1:29: elf.byte_order: expected one of little, big, found the text \"middle\"
+targets/one.yaml:2:9: go_env: expected a mapping, found a list
+targets/one.yaml:3:11: aliases[0]: expected text, found the number 1; put it in quotes
+targets/one.yaml:3:14: aliases[1]: expected text, found the truth value true; put it in quotes
+targets/profiles.yaml:1:12: profiles[0].summary: required, but missing
+targets/profiles.yaml:1:22: profiles[0].nam: unknown key; did you mean `name`?
+targets/profiles.yaml:1:31: profiles[1].name: required, but missing
+targets/profiles.yaml:1:53: profiles[1].stores[0].name: required, but missing
+targets/profiles.yaml:1:54: profiles[1].stores[0].nme: unknown key; did you mean `name`?
+targets/two.yaml:2:1: not YAML as target files use it: did not find expected node content, while parsing a flow node";
+    assert_eq!(answer(&files), expected);
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_named() {
+    let nowhere = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("no-such-folder/targets");
+    let invalid = Catalogue::load(&nowhere).unwrap_err();
+    assert_eq!(invalid.to_string(), "targets: cannot be read: No such file or directory (os error 2)");
+}
+
+fn check(cases: &[Case]) {
+    for (file, from, to, expected) in cases {
+        let text = &files()[*file];
+        assert_eq!(text.matches(from).count(), 1, "{from:?} must be in {file} once");
+        let answer = answer(&with(file, text.replacen(from, to, 1)));
+        assert_eq!(&answer, expected, "{file}: {from:?} replaced by {to:?}");
+    }
+}
+
+fn answer(files: &Files) -> String {
+    Catalogue::parse("targets", files).map_or_else(|invalid| invalid.to_string(), |_| "accepted".into())
+}
+
+fn with(name: &str, text: String) -> Files {
+    let mut files = files();
+    files.insert(name.into(), text);
+    files
+}
+
+fn files() -> Files {
+    [
+        ("one.yaml", ONE),
+        ("two.yaml", TWO),
+        ("components.yaml", COMPONENTS),
+        ("profiles.yaml", PROFILES),
+        ("resources/1.36.yaml", RESOURCES),
+        ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
+        ("components/store/go.sum", ""),
+        ("components/store/tools.go", ""),
+    ]
+    .map(|(name, text)| (name.to_owned(), text.to_owned()))
+    .into()
+}
