@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use model::{ProfileInfo, TlsFiles};
 
 /// Files of a self-signed client in a new folder below the system's temporary one.
-pub fn files(name: &str) -> (PathBuf, TlsFiles) {
+pub(crate) fn files(name: &str) -> (PathBuf, TlsFiles) {
     let dir = std::env::temp_dir().join(format!("archproof-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -20,7 +20,7 @@ pub fn files(name: &str) -> (PathBuf, TlsFiles) {
 }
 
 /// A profile that is enough to build the suite's clients.
-pub fn profile(tls: &TlsFiles) -> ProfileInfo {
+pub(crate) fn profile(tls: &TlsFiles) -> ProfileInfo {
     ProfileInfo {
         name: "default".into(),
         apiserver: "https://127.0.0.1:1".into(),
@@ -34,14 +34,14 @@ pub fn profile(tls: &TlsFiles) -> ProfileInfo {
 }
 
 /// The client of the boot stage, and one that takes the process's default provider.
-pub fn build_reqwest(tls: &TlsFiles) {
+pub(crate) fn build_reqwest(tls: &TlsFiles) {
     let config = tls::client(tls, tls::Alpn::Unset).unwrap();
     reqwest::blocking::Client::builder().tls_backend_preconfigured(config).build().unwrap();
     reqwest::blocking::Client::builder().build().unwrap();
 }
 
 /// The clients of the suite.
-pub fn build_kube(tls: &TlsFiles) {
+pub(crate) fn build_kube(tls: &TlsFiles) {
     use suite::api::{Api, Transport};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _inside = runtime.enter();

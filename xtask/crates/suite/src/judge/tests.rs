@@ -1,3 +1,5 @@
+//! Histories that the judges must accept, and for each judge the fabricated ones that it must refuse.
+
 use super::generate::{Shape, generate};
 use super::*;
 
