@@ -39,11 +39,11 @@ pub(super) static CHECKS: &[Check] = &[
         level: Must,
         requirement: "A watch with timeoutSeconds=n ends after about n seconds, its HTTP answer complete and without \
                       ERROR; the parameter timeout means nothing to a watch; without timeoutSeconds the server \
-                      chooses a random time between --min-request-timeout and twice that.",
+                      chooses a random time between --min-request-timeout (1800 s unless set) and twice that.",
         source: "apiserver pkg/endpoints/handlers/get.go (handleWatch), pkg/endpoints/handlers/watch.go",
         observed: "Over HTTP/1.1 and HTTP/2, streams with timeoutSeconds=2, with timeout=1s beside timeoutSeconds=3, \
                    and with timeout=1s alone are timed; each delivers an event while it is open. On the profile \
-                   `disruptive` the apiserver is restarted with --min-request-timeout=3 and ten streams without any \
+                   `disruptive` the apiserver's log tells the default, and it is restarted with --min-request-timeout=3 and ten streams without any \
                    parameter are timed: each must take 3 to 6 s, and not all the same.",
         by_hand: "time kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=2'",
         profiles: &["default", "disruptive"],
@@ -209,11 +209,19 @@ const ALL_THE_SAME: Duration = Duration::from_millis(100);
 async fn chosen_by_the_server(ctx: &Ctx) -> Verdict {
     let restart =
         |value: &str| Action::Restart { flags: BTreeMap::from([("min-request-timeout".into(), value.into())]) };
+    let default = flag_in(&ctx.log("kube-apiserver")?, "min-request-timeout");
+    expect_eq!(default.as_deref(), Some("1800"), "--min-request-timeout as the apiserver logs it at its start");
     ctx.control("kube-apiserver", restart(&SHORTEST.to_string())).await?;
     let verdict = chosen(ctx).await;
     // Whatever was seen, the others get the server back as it was.
     ctx.control("kube-apiserver", restart("")).await?;
     verdict
+}
+
+/// The value with which a flag is first logged: `FLAG: --name="value"`.
+fn flag_in(log: &str, name: &str) -> Option<String> {
+    let (_, rest) = log.split_once(&format!("FLAG: --{name}=\""))?;
+    rest.split_once('"').map(|(value, _)| value.to_owned())
 }
 
 async fn chosen(ctx: &Ctx) -> Verdict {
@@ -301,6 +309,13 @@ mod tests {
             let fault = of(&line).expect_err(&line);
             assert!(fault.contains(why), "{line}: {fault}");
         }
+    }
+
+    #[test]
+    fn flags_are_found_in_a_log() {
+        let log = "I1121 flags.go:64] FLAG: --a=\"1\"\nI1121 flags.go:64] FLAG: --min-request-timeout=\"1800\"\n";
+        assert_eq!(flag_in(log, "min-request-timeout").as_deref(), Some("1800"));
+        assert_eq!(flag_in(log, "timeout"), None);
     }
 
     #[test]
