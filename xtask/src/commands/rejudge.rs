@@ -42,14 +42,14 @@ pub(crate) fn run(paths: &Paths, options: &RejudgeOptions) -> Result<Exit, Failu
 
 /// Every judged case of the run, judged again.
 fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
+    let court = suite::judge::Court::new(histories);
     let mut verdicts = Vec::new();
-    for check in suite::all() {
-        let Run::Judge(judge) = check.run else { continue };
+    for check in suite::all().filter(|check| matches!(check.run, Run::Judge)) {
         for profile in check.profiles {
             let case = check.case(profile);
             let Some(recorded) = recorded(events, &case) else { continue };
-            let Some(history) = histories.iter().find(|h| h.meta.profile == *profile) else { continue };
-            verdicts.push(Verdict { case, outcome: judge(history).outcome(), recorded });
+            let Some(judgement) = court.judge(check.id, profile) else { continue };
+            verdicts.push(Verdict { case, outcome: judgement.outcome(), recorded });
         }
     }
     verdicts

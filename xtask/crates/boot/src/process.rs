@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -44,12 +45,7 @@ pub fn up(target: &Target, artifacts: &Artifacts, topology: &Topology, run: &Run
     let execution = execution::prepare(target, artifacts)?;
     phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
     let plan = Plan { target, artifacts, execution: &execution, pki: &pki::create(run)?, run };
-    let booted = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            topology.profiles.iter().map(|profile| scope.spawn(|| plan.control_plane(profile))).collect();
-        let results: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("no boot thread panics")).collect();
-        results.into_iter().collect::<anyhow::Result<Vec<ControlPlane>>>()
-    })?;
+    let booted = plan.control_planes(&topology.profiles)?;
     interrupt::check()?;
     let factor = execution.factor;
     phase.done(&format!("{} control planes ready, {}, factor {factor:.1}", booted.len(), execution.name));
@@ -127,6 +123,32 @@ struct ControlPlane {
 }
 
 impl Plan<'_> {
+    /// Starts the profiles, as many at a time as there are processors: a start is work for the processor alone, and more
+    /// at once only make each other miss their deadlines.
+    fn control_planes(&self, profiles: &[Profile]) -> anyhow::Result<Vec<ControlPlane>> {
+        let width = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut started = Vec::new();
+            while let Some(profile) = profiles.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let result = self.control_plane(profile);
+                let failed = result.is_err();
+                started.push(result);
+                if failed {
+                    // What the other threads have begun ends with them; nothing new is begun.
+                    next.store(profiles.len(), Ordering::Relaxed);
+                }
+            }
+            started
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..width).map(|_| scope.spawn(work)).collect();
+            let results = threads.into_iter().flat_map(|thread| thread.join().expect("no boot thread panics"));
+            // Collected before the first error is looked for, so that every component is dropped, and thereby ended.
+            results.collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+
     /// Starts one profile; again with new ports when a port was taken between its choice and its use.
     fn control_plane(&self, profile: &Profile) -> anyhow::Result<ControlPlane> {
         let mut attempt = 1;

@@ -1,11 +1,9 @@
 //! What a check is: a row of a table and one function. `list`, `explain`, selection and reports read the same rows.
 
 use futures::future::BoxFuture;
-use model::history::History;
 use model::{Level, Outcome};
 
 use crate::ctx::Ctx;
-use crate::judge::Judgement;
 
 /// One requirement and the function that looks whether it holds.
 pub struct Check {
@@ -42,8 +40,8 @@ pub enum Need {
 pub enum Run {
     /// Talks to the servers and looks at the answers.
     Scenario(for<'a> fn(&'a Ctx) -> BoxFuture<'a, Verdict>),
-    /// Looks at everything that was recorded on the profile, after all scenarios have ended. Pure.
-    Judge(fn(&History) -> Judgement),
+    /// Looks at everything that was recorded, after all scenarios have ended; the judge has the check's id. Pure.
+    Judge,
 }
 
 /// `Ok` is a pass.
@@ -161,7 +159,7 @@ mod tests {
             by_hand: "",
             profiles: &["default", "disruptive"],
             needs: &[Need::Disrupts("disruptive")],
-            run: Run::Judge(|_| unreachable!("only the needs are looked at")),
+            run: Run::Judge,
         };
         assert!(quiet.is_exclusive("disruptive") && quiet.needs_control("disruptive"));
         assert!(!quiet.is_exclusive("default") && !quiet.needs_control("default"));

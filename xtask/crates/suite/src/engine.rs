@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::check::{Check, Run, Stop};
 use crate::ctx::{Ctx, Ground};
-use crate::judge::Judgement;
+use crate::judge::{Court, Judgement};
 use crate::record::{Clock, Recorder};
 use crate::selection::Case;
 use crate::store::{Collector, Store};
@@ -203,13 +203,9 @@ impl Engine<'_> {
     }
 
     /// Ends the recording and writes it down, also of a run that broke off.
-    async fn histories(
-        &self,
-        fields: BTreeMap<String, Field>,
-        whole: bool,
-    ) -> anyhow::Result<BTreeMap<(String, String), History>> {
+    async fn histories(&self, fields: BTreeMap<String, Field>, whole: bool) -> anyhow::Result<Vec<History>> {
         let limit = Duration::from_secs(if whole { 30 } else { 3 }).mul_f64(self.cluster.info.factor);
-        let mut histories = BTreeMap::new();
+        let mut histories = Vec::new();
         let mut trouble = Ok(());
         for (profile, field) in fields {
             for (store, collector, recorder) in field.collectors {
@@ -220,7 +216,7 @@ impl Engine<'_> {
                 if let Err(error) = ended {
                     trouble = Err(error.context(format!("the history of {profile}/{store} has no end")));
                 }
-                histories.insert((profile.clone(), store), history);
+                histories.push(history);
             }
         }
         if whole { trouble.map(|()| histories) } else { Ok(histories) }
@@ -242,8 +238,9 @@ impl Engine<'_> {
     }
 
     /// Every check removes what it made; whatever is left is said.
-    fn tell_residue(&self, histories: &BTreeMap<(String, String), History>) {
-        for ((profile, store), history) in histories {
+    fn tell_residue(&self, histories: &[History]) {
+        for history in histories {
+            let (profile, store) = (&history.meta.profile, &history.meta.store);
             let left: Vec<&str> = history.meta.last.iter().map(|kv| &*kv.key).filter(|key| is_residue(key)).collect();
             if !left.is_empty() {
                 let text = format!("left behind in {profile}/{store}: {}", left.join(", "));
@@ -253,14 +250,13 @@ impl Engine<'_> {
     }
 
     /// Lets the judges decide, each on the main store's history of its profiles.
-    fn judge(&self, plan: &Plan, histories: &BTreeMap<(String, String), History>, trouble: &BTreeMap<String, String>) {
-        for case in &plan.cases {
-            let Run::Judge(judge) = case.check.run else { continue };
+    fn judge(&self, plan: &Plan, histories: &[History], trouble: &BTreeMap<String, String>) {
+        let court = Court::new(histories);
+        for case in plan.cases.iter().filter(|case| matches!(case.check.run, Run::Judge)) {
             (self.sink)(Event::CaseStarted { at: now(), case: case.name() });
             let begin = Instant::now();
-            let main = &self.cluster.info.profiles[case.profile].stores[0].name;
-            let Some(history) = histories.get(&(case.profile.to_owned(), main.clone())) else { continue };
-            let judgement = judge(history);
+            // Every judged check has a judge, see the test of the table; its profile is running, see `scenarios`.
+            let Some(judgement) = court.judge(case.check.id, case.profile) else { continue };
             let outcome = verdict(&judgement, trouble.get(case.profile));
             self.tell(finished(case, outcome, begin.elapsed(), judgement.exercised, self.options));
         }
@@ -282,7 +278,7 @@ fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
 
 /// The profiles on which a judge needs traffic.
 fn judged_profiles(plan: &Plan) -> std::collections::BTreeSet<&'static str> {
-    let judged = plan.cases.iter().filter(|case| matches!(case.check.run, Run::Judge(_)));
+    let judged = plan.cases.iter().filter(|case| matches!(case.check.run, Run::Judge));
     judged.map(|case| case.profile).collect()
 }
 

@@ -74,6 +74,7 @@ static TABLES: &[&[Check]] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::Run;
     use std::collections::BTreeSet;
 
     #[test]
@@ -92,6 +93,13 @@ mod tests {
             }
             assert!(check.requirement.ends_with('.'), "{}: the requirement is no sentence", check.id);
             assert!(!check.profiles.is_empty(), "{} runs nowhere", check.id);
+        }
+    }
+
+    #[test]
+    fn every_judged_check_has_a_judge() {
+        for check in all().filter(|check| matches!(check.run, Run::Judge)) {
+            assert!(crate::judge::JUDGES.iter().any(|(id, _)| *id == check.id), "nobody judges {}", check.id);
         }
     }
 }

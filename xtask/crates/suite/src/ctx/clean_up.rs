@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::future::try_join_all;
 use http::Method;
 use model::Resource;
 use model::history::Verb;
@@ -10,6 +11,10 @@ use serde_json::json;
 use super::{Ctx, Made, Question, lock, object_path};
 use crate::api::{self, Request};
 use crate::object::{DEFINITIONS, NAMESPACES, Object};
+
+/// Objects of one page, and how many of them are removed at the same time.
+const PAGE: usize = 250;
+const AT_ONCE: usize = 8;
 
 impl Ctx {
     /// Removes everything that the case created. Objects with finalizers are freed of them.
@@ -31,28 +36,33 @@ impl Ctx {
         Ok(())
     }
 
+    /// Deletes in pages: under emulation a thousand objects take longer than the server allows one request.
     async fn clear(&self, resource: &Resource, namespace: &str) -> anyhow::Result<()> {
         let path = resource.path(Some(namespace));
-        let request = Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0");
-        let question = Question { verb: Verb::DeleteCollection, resource, namespace, name: "", request };
-        self.ask(question).await?;
-        let left = self.send(&Request::get(path)).await?;
-        if left.status == 404 {
-            // The custom resource's definition is gone already, and its objects with it.
-            return Ok(());
+        loop {
+            let page = self.send(&Request::get(path.clone()).query(format!("limit={PAGE}"))).await?;
+            if page.status == 404 {
+                // The custom resource's definition is gone already, and its objects with it.
+                return Ok(());
+            }
+            let objects = page.object()?.items();
+            if objects.is_empty() {
+                return Ok(());
+            }
+            for some in objects.chunks(AT_ONCE) {
+                try_join_all(some.iter().map(|object| self.remove(resource, namespace, object.name()))).await?;
+            }
         }
-        for object in left.object()?.items() {
-            self.remove(resource, namespace, object.name()).await?;
-        }
-        Ok(())
     }
 
     async fn remove(&self, resource: &Resource, namespace: &str, name: &str) -> anyhow::Result<()> {
         let path = object_path(resource, namespace, name);
-        let request = Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0");
-        self.ask(Question { verb: Verb::Delete, resource, namespace, name, request }).await?;
+        let request =
+            Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0&propagationPolicy=Background");
+        let answer = self.ask(Question { verb: Verb::Delete, resource, namespace, name, request }).await?;
         // CustomResourceDefinitions have a finalizer that the server itself handles.
-        if resource == &*DEFINITIONS {
+        let held = Object(answer.json()).meta("deletionTimestamp") != "" && resource != &*DEFINITIONS;
+        if !held {
             return Ok(());
         }
         let patch = json!({"metadata": {"finalizers": null}}).to_string();

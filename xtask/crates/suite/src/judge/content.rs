@@ -200,8 +200,13 @@ fn missing_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> O
     if trace.missing.count == 0 {
         return None;
     }
-    let missing = trace.missing.first.iter().map(|event| missing_line(prepared, view, *event)).collect();
-    let message = format!("{}: {} events of the store's history did not come", trace.name(), trace.missing.count);
+    let missing: Vec<String> = trace.missing.first.iter().map(|event| missing_line(prepared, view, *event)).collect();
+    let message = format!(
+        "{}: {} of the store's events did not come; {}",
+        trace.name(),
+        trace.missing.count,
+        missing.first().map_or("", String::as_str)
+    );
     Some(Violation { message, evidence: missing })
 }
 

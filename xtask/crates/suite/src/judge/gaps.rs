@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::history::{FrameKind, Start};
+use model::history::Start;
 
 use super::content::missing_line;
 use super::prepared::Prepared;
@@ -42,7 +42,7 @@ fn skipped(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> Violation
     let missing = &trace.missing;
     let lines: Vec<String> = missing.first.iter().map(|event| missing_line(prepared, view, *event)).collect();
     let rev = missing.first.first().map_or(0, |event| view.events[*event].rev);
-    let next = trace.live().find(|(_, frame)| frame.rv > rev && !matches!(frame.kind, FrameKind::Unknown { .. }));
+    let next = trace.live().find(|(_, frame)| frame.rv >= rev);
     let went_on = next.map_or(String::new(), |(_, frame)| format!(", but went on to {}", say(frame)));
     let message = format!(
         "{}: it skipped {} of {} events{went_on}; the first is {}",

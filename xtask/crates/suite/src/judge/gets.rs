@@ -96,17 +96,15 @@ impl Get<'_> {
 
     fn wrong_object(&self, prepared: &Prepared<'_>, rv: u64) -> Option<String> {
         let changes = prepared.keys.changes_of(self.key);
-        let place = changes.partition_point(|&change| self.rev(prepared, change) < rv);
-        let existed = match changes.get(place) {
-            Some(&change) if self.rev(prepared, change) == rv => {
-                prepared.revisions[change as usize].kind == Change::Put
-            }
+        let after = prepared.keys.changes_until(self.key, rv);
+        let existed = match after.checked_sub(1).map(|last| self.revision(prepared, changes[last])) {
+            Some(last) if unsigned(last.rev) == rv => last.kind == Change::Put,
             _ => prepared.keys.initial[self.key as usize] == rv,
         };
         if !existed {
             return Some(format!("answered {rv}, which the key never had"));
         }
-        let ends = changes.get(changes.partition_point(|&change| self.rev(prepared, change) <= rv));
+        let ends = changes.get(after);
         let ends = ends.map(|&change| self.rev(prepared, change)).filter(|ends| *ends <= self.low);
         if let Some(ends) = ends {
             return Some(format!("answered {rv}, which was over at {ends}; {}", self.reason));
@@ -119,7 +117,7 @@ impl Get<'_> {
     /// A 404 is right if the key was absent at some revision from `low` on that existed before the answer.
     fn wrong_absence(&self, prepared: &Prepared<'_>) -> Option<String> {
         let changes = prepared.keys.changes_of(self.key);
-        let next = changes.partition_point(|&change| self.rev(prepared, change) <= self.low);
+        let next = prepared.keys.changes_until(self.key, self.low);
         let existed = match next.checked_sub(1) {
             Some(last) => self.revision(prepared, changes[last]).kind == Change::Put,
             None => prepared.keys.initial[self.key as usize] > 0,
@@ -145,7 +143,7 @@ impl Get<'_> {
     fn violation(&self, prepared: &Prepared<'_>, message: &str) -> Violation {
         let changes = prepared.keys.changes_of(self.key);
         let from = self.rv.unwrap_or(self.low).min(self.low);
-        let start = changes.partition_point(|&change| self.rev(prepared, change) < from).saturating_sub(1);
+        let start = prepared.keys.changes_until(self.key, from).saturating_sub(2);
         let shown = changes[start..].iter().take(4);
         Violation {
             message: format!("{}: {message}", say(self.operation)),

@@ -19,6 +19,8 @@ pub(super) struct Keys<'h> {
     starts: Vec<u32>,
     /// Indices of revisions, grouped by key, in order.
     changes: Vec<u32>,
+    /// The revision numbers of `changes`, which is what is searched.
+    change_revs: Vec<u64>,
     /// All keys in the order of their texts, which is the order of lists.
     sorted: Vec<u32>,
 }
@@ -32,6 +34,7 @@ impl<'h> Keys<'h> {
             initial: Vec::new(),
             starts: Vec::new(),
             changes: Vec::new(),
+            change_revs: Vec::new(),
             sorted: Vec::new(),
         };
         for snapshot in &history.meta.initial {
@@ -43,6 +46,8 @@ impl<'h> Keys<'h> {
             keys.of.push(id);
         }
         keys.group();
+        let revs = keys.changes.iter().map(|&change| unsigned(revisions[change as usize].rev));
+        keys.change_revs = revs.collect();
         keys.sorted = (0..index(keys.texts.len())).collect();
         keys.sorted.sort_unstable_by_key(|key| keys.texts[*key as usize]);
         keys
@@ -83,8 +88,17 @@ impl<'h> Keys<'h> {
 
     /// The revisions of one key, as indices in order.
     pub(super) fn changes_of(&self, key: u32) -> &[u32] {
+        &self.changes[self.range(key)]
+    }
+
+    /// How many changes of the key there are up to `rev`.
+    pub(super) fn changes_until(&self, key: u32, rev: u64) -> usize {
+        self.change_revs[self.range(key)].partition_point(|change| *change <= rev)
+    }
+
+    fn range(&self, key: u32) -> std::ops::Range<usize> {
         let key = key as usize;
-        &self.changes[self.starts[key] as usize..self.starts[key + 1] as usize]
+        self.starts[key] as usize..self.starts[key + 1] as usize
     }
 }
 
@@ -104,8 +118,7 @@ impl<'h> Keys<'h> {
     /// `mod_revision` of a key at `rev`; None if it does not exist there.
     fn version_at(&self, revisions: &[Revision], key: u32, rev: u64) -> Option<u64> {
         let changes = self.changes_of(key);
-        let after = changes.partition_point(|&change| unsigned(revisions[change as usize].rev) <= rev);
-        match after.checked_sub(1).map(|last| &revisions[changes[last] as usize]) {
+        match self.changes_until(key, rev).checked_sub(1).map(|last| &revisions[changes[last] as usize]) {
             Some(last) => (last.kind == Change::Put).then(|| unsigned(last.rev)),
             None => Some(self.initial[key as usize]).filter(|initial| *initial > 0),
         }

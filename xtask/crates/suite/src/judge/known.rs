@@ -68,10 +68,9 @@ impl Known {
         if operation.verb != Verb::Delete {
             return None;
         }
-        let changes = keys.changes_of(keys.id(operation.key.as_deref()?)?);
-        let before = self.acknowledged(operation.called);
-        let first = changes.partition_point(|&change| unsigned(revisions[change as usize].rev) <= before);
-        let later = changes[first..].iter().map(|&change| &revisions[change as usize]);
+        let key = keys.id(operation.key.as_deref()?)?;
+        let first = keys.changes_until(key, self.acknowledged(operation.called));
+        let later = keys.changes_of(key)[first..].iter().map(|&change| &revisions[change as usize]);
         later.into_iter().find(|revision| revision.kind == Change::Delete).map(|revision| unsigned(revision.rev))
     }
 

@@ -177,18 +177,16 @@ impl<'h> Trace<'h> {
 
     fn missing_in_disorder(&self, from: usize, to: usize) -> Missing {
         let mut delivered = vec![false; to.saturating_sub(from)];
+        let mut expected = delivered.len();
         for event in self.live_changes().filter_map(|(place, _)| self.event(place)) {
-            if let Some(seen) = event.checked_sub(from).and_then(|place| delivered.get_mut(place)) {
+            let Some(place) = event.checked_sub(from) else { continue };
+            expected = expected.max(place + 1);
+            if let Some(seen) = delivered.get_mut(place) {
                 *seen = true;
             }
         }
         let missing = || (from..).zip(&delivered).filter(|(_, seen)| !**seen).map(|(event, _)| event);
-        Missing {
-            count: missing().count(),
-            first: missing().take(REMEMBERED).collect(),
-            expected: delivered.len(),
-            from,
-        }
+        Missing { count: missing().count(), first: missing().take(REMEMBERED).collect(), expected, from }
     }
 }
 

@@ -4,7 +4,7 @@
 //! log, by other code than the judges': two mistakes would have to agree to go unnoticed.
 
 mod streams;
-mod values;
+pub(super) mod values;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

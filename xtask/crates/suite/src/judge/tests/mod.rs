@@ -1,0 +1,88 @@
+//! Good histories that every judge must accept, and bad ones that the judge named for them must refuse.
+
+mod bad_reads;
+mod bad_streams;
+mod bad_truth;
+mod corruption;
+mod lenient;
+mod story;
+
+use super::generate::{Shape, generate};
+use super::*;
+
+/// The violations of one judge.
+fn violations(history: &History, id: &str) -> Vec<Violation> {
+    judge(&Prepared::new(history), id).expect("a judge's id").violations
+}
+
+/// Fails if any judge finds anything, enough exercise or not.
+fn accept(history: &History, what: &str) {
+    for (id, judgement) in judge_all(history) {
+        assert!(judgement.violations.is_empty(), "{what}: {id} refuses: {:#?}", judgement.violations);
+    }
+}
+
+/// Fails unless the judge refuses the history with all of the words in the message of one violation.
+fn refuse(history: &History, id: &str, words: &[&str], what: &str) {
+    let violations = violations(history, id);
+    assert!(!violations.is_empty(), "{what}: {id} accepts");
+    let told = violations.iter().any(|violation| words.iter().all(|word| violation.message.contains(word)));
+    assert!(told, "{what}: {id} does not say {words:?}: {violations:#?}");
+}
+
+#[test]
+fn generated_histories_are_accepted_and_exercise_every_judge() {
+    for seed in 0..30 {
+        let history = generate(seed, Shape::default());
+        for (id, judgement) in judge_all(&history) {
+            assert_eq!(judgement.outcome(), Outcome::Passed, "seed {seed}: {id}: {:?}", judgement.exercised);
+        }
+    }
+}
+
+#[test]
+fn a_seed_repeats_its_history() {
+    assert_eq!(generate(7, Shape::default()), generate(7, Shape::default()));
+    assert_ne!(generate(7, Shape::default()), generate(8, Shape::default()));
+}
+
+#[test]
+fn nothing_recorded_is_never_a_pass() {
+    for (id, judgement) in judge_all(&History::default()) {
+        assert_ne!(judgement.outcome(), Outcome::Passed, "{id}");
+    }
+    // A good store of which nobody asked anything.
+    let silent = History { operations: Vec::new(), streams: Vec::new(), ..generate(1, Shape::default()) };
+    for (id, judgement) in judge_all(&silent) {
+        assert_eq!(judgement.outcome() == Outcome::Passed, id == "suite.truth", "{id}");
+    }
+}
+
+#[test]
+fn every_function_of_the_table_asks_the_judge_of_its_name() {
+    let history = generate(3, Shape::default());
+    let alone: &[(&str, Judge)] = &[
+        ("suite.truth", truth),
+        ("suite.writes", writes),
+        ("watch.matches-etcd-history", watch_matches_history),
+        ("watch.ordered", watch_ordered),
+        ("watch.unique", watch_unique),
+        ("watch.reliable", watch_reliable),
+        ("watch.resumable", watch_resumable),
+        ("watch.bookmark", watch_bookmark),
+        ("watch.delete-rv", watch_delete_rv),
+        ("watch.concurrent-agree", watch_concurrent_agree),
+        ("rv.list-is-store-revision", rv_list_is_store_revision),
+        ("list.match-exact", list_match_exact),
+        ("list.match-not-older", list_match_not_older),
+        ("list.rv-zero", list_rv_zero),
+        ("rv.get-unset-linearizable", rv_get_unset_linearizable),
+        ("rv.get-not-older", rv_get_not_older),
+        ("rv.get-zero-any", rv_get_zero_any),
+    ];
+    let all = judge_all(&history);
+    assert_eq!(alone.len(), all.len());
+    for ((id, judge), (other, judgement)) in alone.iter().zip(all) {
+        assert_eq!((*id, judge(&history)), (other, judgement));
+    }
+}
