@@ -4,12 +4,36 @@
 use model::Level::Must;
 
 use crate::check::{Check, Run};
-use crate::judge;
 
 /// Every judged history is that of the flags every other profile starts from.
 const PROFILES: &[&str] = &["default"];
 
 pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "suite.truth",
+        level: Must,
+        requirement: "The recorded history of the store is sound: revisions rise, versions count from a key's creation, \
+                      previous revisions fit, and replaying it gives what a Range at the last revision shows.",
+        source: "etcd tests/robustness/validate; etcd documentation, KV API guarantees",
+        observed: "The record of the raw store watch is replayed from its first revision. If it is not sound, no other \
+                   judge decides anything on it.",
+        by_hand: "etcdctl watch --prefix / --rev=1 --prev-kv -w json; etcdctl get --prefix / --keys-only -w json",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge,
+    },
+    Check {
+        id: "suite.writes",
+        level: Must,
+        requirement: "Every write that the API acknowledged with a resource version is in the store's history under \
+                      that revision and that key.",
+        source: "apiserver pkg/storage/etcd3/store.go; etcd tests/robustness/validate (persisted requests)",
+        observed: "The answers to all writes of the run are looked up in the record of the raw store watch.",
+        by_hand: "kubectl apply -f x.yaml -o jsonpath='{.metadata.resourceVersion}'; etcdctl get KEY -w json (mod_revision)",
+        profiles: PROFILES,
+        needs: &[],
+        run: Run::Judge,
+    },
     Check {
         id: "watch.matches-etcd-history",
         level: Must,
@@ -24,7 +48,7 @@ pub(super) static CHECKS: &[Check] = &[
                   metadata.resourceVersion line by line",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::watch_matches_history),
+        run: Run::Judge,
     },
     Check {
         id: "watch.ordered",
@@ -37,7 +61,7 @@ pub(super) static CHECKS: &[Check] = &[
                   jq .object.metadata.resourceVersion (the numbers rise)",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::watch_ordered),
+        run: Run::Judge,
     },
     Check {
         id: "watch.unique",
@@ -49,7 +73,7 @@ pub(super) static CHECKS: &[Check] = &[
                   jq -c '.object.metadata | [.namespace,.name,.resourceVersion]' | sort | uniq -d (prints nothing)",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::watch_unique),
+        run: Run::Judge,
     },
     Check {
         id: "watch.reliable",
@@ -63,7 +87,7 @@ pub(super) static CHECKS: &[Check] = &[
                   etcdctl watch --prefix /registry/configmaps/NS/ --rev=R+1 (no line more up to the last event or bookmark)",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::watch_reliable),
+        run: Run::Judge,
     },
     Check {
         id: "watch.resumable",
@@ -78,7 +102,7 @@ pub(super) static CHECKS: &[Check] = &[
                   changes comes first, x does not come again)",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::watch_resumable),
+        run: Run::Judge,
     },
     Check {
         id: "watch.delete-rv",
@@ -92,7 +116,7 @@ pub(super) static CHECKS: &[Check] = &[
                   etcdctl watch /registry/configmaps/NS/a --rev=R -w json (mod_revision of the DELETE event)",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::watch_delete_rv),
+        run: Run::Judge,
     },
     Check {
         id: "watch.concurrent-agree",
@@ -105,7 +129,7 @@ pub(super) static CHECKS: &[Check] = &[
                   at once; diff the outputs (equal as far as both go)",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::watch_concurrent_agree),
+        run: Run::Judge,
     },
     Check {
         id: "rv.list-is-store-revision",
@@ -120,7 +144,7 @@ pub(super) static CHECKS: &[Check] = &[
                   -w json (same names, mod_revision equal)",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::rv_list_is_store_revision),
+        run: Run::Judge,
     },
     Check {
         id: "rv.get-unset-linearizable",
@@ -134,7 +158,7 @@ pub(super) static CHECKS: &[Check] = &[
                   /api/v1/namespaces/NS/configmaps/a (never an older resourceVersion)",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::rv_get_unset_linearizable),
+        run: Run::Judge,
     },
     Check {
         id: "list.match-exact",
@@ -147,7 +171,7 @@ pub(super) static CHECKS: &[Check] = &[
                   etcdctl get --prefix /registry/configmaps/NS/ --rev=n -w json",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::list_match_exact),
+        run: Run::Judge,
     },
     Check {
         id: "list.match-not-older",
@@ -161,6 +185,6 @@ pub(super) static CHECKS: &[Check] = &[
                   | jq .metadata.resourceVersion (n or more)",
         profiles: PROFILES,
         needs: &[],
-        run: Run::Judge(judge::list_match_not_older),
+        run: Run::Judge,
     },
 ];

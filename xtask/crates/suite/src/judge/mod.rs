@@ -18,6 +18,7 @@ pub mod generate;
 mod agree;
 mod bookmarks;
 mod content;
+mod court;
 mod gaps;
 mod gets;
 mod keys;
@@ -39,6 +40,7 @@ use std::collections::BTreeMap;
 use model::Outcome;
 use model::history::History;
 
+pub use court::Court;
 pub use prepared::Prepared;
 
 /// What a judge found in one history.

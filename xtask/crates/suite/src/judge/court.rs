@@ -1,0 +1,64 @@
+//! Judges a case over all histories of a run: its own profile's decides, the others can only accuse.
+//!
+//! The workload runs on the profiles that the judged checks name. But every other profile's operations and streams are
+//! recorded as well, and a guarantee that is broken there is broken.
+
+use model::history::History;
+
+use super::prepared::Prepared;
+use super::{Judgement, Violation, judge};
+
+/// All histories of a run, made ready once for all judges.
+pub struct Court<'h> {
+    prepared: Vec<Prepared<'h>>,
+}
+
+impl<'h> Court<'h> {
+    pub fn new(histories: &'h [History]) -> Court<'h> {
+        Court { prepared: histories.iter().map(Prepared::new).collect() }
+    }
+
+    /// The judgement of `id` for the case on `profile`; None if there is no such judge or no such history.
+    pub fn judge(&self, id: &str, profile: &str) -> Option<Judgement> {
+        let own = self.prepared.iter().position(|prepared| prepared.history.meta.profile == profile)?;
+        let mut judgement = judge(&self.prepared[own], id)?;
+        for (_, other) in self.prepared.iter().enumerate().filter(|(index, _)| *index != own) {
+            let found = judge(other, id)?;
+            let place = format!("{}/{}", other.history.meta.profile, other.history.meta.store);
+            judgement.violations.extend(found.violations.into_iter().map(|violation| Violation {
+                message: format!("on {place}: {}", violation.message),
+                evidence: violation.evidence,
+            }));
+            for (what, count) in found.exercised {
+                *judgement.exercised.entry(format!("{what} on other profiles")).or_default() += count;
+            }
+        }
+        Some(judgement)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::generate::of_events;
+    use model::history::FrameKind;
+
+    fn on(profile: &str, mut history: History) -> History {
+        history.meta.profile = profile.into();
+        history
+    }
+
+    #[test]
+    fn a_violation_on_another_profile_is_a_violation() {
+        let good = on("default", of_events(1, 2000));
+        let mut bad = on("json", of_events(2, 2000));
+        let stream = bad.streams.iter_mut().max_by_key(|stream| stream.frames.len()).unwrap();
+        let middle = stream.frames.len() / 2;
+        let change = (middle..stream.frames.len()).find(|i| stream.frames[*i].kind == FrameKind::Modified).unwrap();
+        stream.frames.remove(change);
+        let histories = [good, bad];
+        let judgement = Court::new(&histories).judge("watch.reliable", "default").unwrap();
+        assert!(judgement.violations[0].message.starts_with("on json/"), "{judgement:?}");
+        assert_eq!(Court::new(&histories[..1]).judge("watch.reliable", "default").unwrap().violations, []);
+    }
+}
