@@ -9,7 +9,8 @@ use model::{Action, Resource};
 use super::listed::{
     Entry, Page, fault_of_chain, fault_of_items, follow, kinds, list, next_query, sample, show, state_at, with_content,
 };
-use super::rv_reads::{fault_of_too_large, has_waited};
+use super::rv_reads::has_waited;
+use super::rv_too_large::fault_of_too_large;
 use crate::api::Response;
 use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::Ctx;

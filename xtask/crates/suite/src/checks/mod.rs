@@ -18,10 +18,12 @@ mod leases;
 mod list;
 mod list_expired;
 mod list_pages;
+mod list_zero;
 mod listed;
 mod roundtrip;
 mod rv;
 mod rv_reads;
+mod rv_too_large;
 mod samples;
 mod watch_bookmark;
 mod watch_expired;
@@ -54,9 +56,11 @@ static TABLES: &[&[Check]] = &[
     leases::CHECKS,
     rv::CHECKS,
     rv_reads::CHECKS,
+    rv_too_large::CHECKS,
     list::CHECKS,
     list_pages::CHECKS,
     list_expired::CHECKS,
+    list_zero::CHECKS,
     watch_start::CHECKS,
     watch_expired::CHECKS,
     watch_selector::CHECKS,
