@@ -25,6 +25,11 @@ impl<'h> Court<'h> {
         for (_, other) in self.prepared.iter().enumerate().filter(|(index, _)| *index != own) {
             let found = judge(other, id)?;
             let place = format!("{}/{}", other.history.meta.profile, other.history.meta.store);
+            // That nobody can tell what happened there must not look like a pass.
+            if let Some(first) = other.truth.violations.first() {
+                let reason = format!("the recording of {place} is not sound: {}", first.message);
+                judgement.not_exercised.get_or_insert(reason);
+            }
             judgement.violations.extend(found.violations.into_iter().map(|violation| Violation {
                 message: format!("on {place}: {}", violation.message),
                 evidence: violation.evidence,
@@ -60,5 +65,16 @@ mod tests {
         let judgement = Court::new(&histories).judge("watch.reliable", "default").unwrap();
         assert!(judgement.violations[0].message.starts_with("on json/"), "{judgement:?}");
         assert_eq!(Court::new(&histories[..1]).judge("watch.reliable", "default").unwrap().violations, []);
+    }
+
+    #[test]
+    fn an_unsound_recording_of_another_profile_is_no_pass() {
+        let good = on("default", of_events(1, 2000));
+        let mut bad = on("json", of_events(2, 2000));
+        bad.revisions.remove(1000);
+        let histories = [good, bad];
+        let judgement = Court::new(&histories).judge("watch.ordered", "default").unwrap();
+        assert_eq!(judgement.violations, []);
+        assert!(judgement.not_exercised.unwrap().starts_with("the recording of json/main is not sound"));
     }
 }
