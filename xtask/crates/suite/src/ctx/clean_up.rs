@@ -61,7 +61,7 @@ impl Ctx {
             Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0&propagationPolicy=Background");
         let answer = self.ask(Question { verb: Verb::Delete, resource, namespace, name, request }).await?;
         // CustomResourceDefinitions have a finalizer that the server itself handles.
-        let held = Object(answer.json()).meta("deletionTimestamp") != "" && resource != &*DEFINITIONS;
+        let held = !Object(answer.json()).meta("deletionTimestamp").is_empty() && resource != &*DEFINITIONS;
         if !held {
             return Ok(());
         }
