@@ -51,13 +51,15 @@ impl Raw {
         Ok(Raw { version, headers, bytes: BytesMut::new(), pieces: 0, body: BodyStream::new(body), what })
     }
 
-    /// Reads until the body has this many whole lines.
-    pub(super) async fn read_lines(&mut self, lines: usize, limit: Duration) -> Result<(), Stop> {
+    /// Reads until there is a whole line that begins with an event of this type.
+    pub(super) async fn read_until(&mut self, word: &str, limit: Duration) -> Result<(), Stop> {
         let deadline = Instant::now() + limit;
-        while self.bytes.iter().filter(|byte| **byte == b'\n').count() < lines {
-            if let Some(cut) = self.read_piece(deadline, "the next event").await? {
+        let begin = event_begin(word);
+        let is_wanted = |line: &[u8]| line.starts_with(begin.as_bytes()) && line.ends_with(b"\n");
+        while !self.bytes.split_inclusive(|byte| *byte == b'\n').any(is_wanted) {
+            if let Some(cut) = self.read_piece(deadline, word).await? {
                 let how = cut.unwrap_or_else(|| "ended".into());
-                return Err(Stop::failed(format!("{} {how} before line {lines}: {}", self.what, self.shown())));
+                return Err(Stop::failed(format!("{}: {how} before {word}: {}", self.what, self.shown())));
             }
         }
         Ok(())
@@ -80,7 +82,8 @@ impl Raw {
 
     /// Whether the body so far has the object's uid in it.
     pub(super) fn mentions(&self, object: &Object) -> bool {
-        self.bytes.windows(object.uid().len()).any(|window| window == object.uid().as_bytes())
+        let uid = object.uid().as_bytes();
+        !uid.is_empty() && self.bytes.windows(uid.len()).any(|window| window == uid)
     }
 
     /// Something if the body has ended.
@@ -108,6 +111,11 @@ pub(super) fn lines(bytes: &[u8]) -> Vec<&[u8]> {
     let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
     lines.pop_if(|last| last.is_empty());
     lines
+}
+
+/// How the server writes the begin of an event. JSON allows other ways; this one serves only to wait for it.
+pub(super) fn event_begin(word: &str) -> String {
+    format!("{{\"type\":\"{word}\"")
 }
 
 /// The begin of some bytes as text.

@@ -84,7 +84,7 @@ pub(super) const TRANSPORTS: [Transport; 2] = [Transport::Http1, Transport::Http
 /// How many objects the writer works on; few, so that each is created, changed and deleted many times.
 const OBJECTS: usize = 8;
 /// How often each kind of start is tried while the writer works.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 async fn atomic_list_then_watch(ctx: &Ctx) -> Verdict {
     let names = names(OBJECTS);

@@ -9,7 +9,7 @@ use model::Level::Must;
 use model::Resource;
 use serde_json::{Value, json};
 
-use super::watch_raw::{Cut, Raw, lines, shown};
+use super::watch_raw::{Cut, Raw, event_begin, lines, shown};
 use super::watch_start::{TRANSPORTS, initial_events};
 use crate::api::Transport;
 use crate::check::{Check, Need, Stop, Verdict};
@@ -43,8 +43,8 @@ pub(super) static CHECKS: &[Check] = &[
         source: "apiserver pkg/endpoints/handlers/get.go (handleWatch), pkg/endpoints/handlers/watch.go",
         observed: "Over HTTP/1.1 and HTTP/2, streams with timeoutSeconds=2, with timeout=1s beside timeoutSeconds=3, \
                    and with timeout=1s alone are timed; each delivers an event while it is open. On the profile \
-                   `disruptive` the apiserver's log tells the default, and it is restarted with --min-request-timeout=3 and ten streams without any \
-                   parameter are timed: each must take 3 to 6 s, and not all the same.",
+                   `disruptive` the apiserver's log tells the default, and it is restarted with --min-request-timeout=2 and ten streams without any \
+                   parameter are timed: each must take 2 to 4 s, and not all the same.",
         by_hand: "time kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=2'",
         profiles: &["default", "disruptive"],
         needs: &[Need::Disrupts("disruptive")],
@@ -75,11 +75,10 @@ async fn all_types(ctx: &Ctx, transport: Transport, resource: &Resource, object:
     let options = initial_events().query().replace("watch=true&", "");
     let object = ctx.create(resource, &object).await?;
     let mut changes = Raw::open(ctx, transport, resource, &format!("{options}&{selector}")).await?;
-    // The object as it is, and the bookmark after it.
-    changes.read_lines(2, ctx.limit(30.0)).await?;
+    changes.read_until("BOOKMARK", ctx.limit(30.0)).await?;
     ctx.update(resource, &object.with("metadata.labels.changed", "yes")).await?;
     ctx.delete(resource, &name).await?;
-    changes.read_lines(4, ctx.limit(30.0)).await?;
+    changes.read_until("DELETED", ctx.limit(30.0)).await?;
     let mut refused = Raw::open(ctx, transport, resource, &format!("{options}&resourceVersion={FAR_FUTURE}")).await?;
     let cut = refused.read_to_end(ctx.limit(30.0)).await?;
     expect_eq!(cut, None, "how the stream of {} over {} ended", resource.plural, transport.name());
@@ -91,13 +90,11 @@ async fn all_types(ctx: &Ctx, transport: Transport, resource: &Resource, object:
         types.push(word);
         ctx.count("events", 1);
     }
-    expect_eq!(
-        types,
-        ["ADDED", "BOOKMARK", "MODIFIED", "DELETED", "ERROR"],
-        "types of the events of {} over {}",
-        resource.plural,
-        transport.name()
-    );
+    // A second bookmark follows within a second or so: on a slow machine it comes before the changes.
+    let (bookmarks, others): (Vec<String>, Vec<String>) = types.into_iter().partition(|word| word == "BOOKMARK");
+    let what = format!("types of the events of {} over {}", resource.plural, transport.name());
+    expect!(!bookmarks.is_empty(), "{what}: no BOOKMARK");
+    expect_eq!(others, ["ADDED", "MODIFIED", "DELETED", "ERROR"], "{what} besides BOOKMARK");
     Ok(())
 }
 
@@ -189,7 +186,7 @@ async fn outlives(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) ->
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, &only).await?;
     pause(Duration::from_secs(seconds)).await;
     let late = ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
-    raw.read_lines(1, ctx.limit(30.0)).await?;
+    raw.read_until("ADDED", ctx.limit(30.0)).await?;
     expect!(raw.mentions(&late), "{what} sent after {seconds} s not the object created then: {}", shown(&raw.bytes));
     ctx.count("streams", 1);
     ctx.count("events", 1);
@@ -201,9 +198,9 @@ fn object_name(text: &str, transport: Transport) -> String {
 }
 
 /// `--min-request-timeout` while the server chooses, in seconds.
-const SHORTEST: u64 = 3;
+const SHORTEST: u64 = 2;
 const STREAMS: usize = 10;
-/// Ten random times out of three seconds that are all this close would be one case in 10^11.
+/// Ten random times out of two seconds that are all this close would be one case in 10^11.
 const ALL_THE_SAME: Duration = Duration::from_millis(100);
 
 async fn chosen_by_the_server(ctx: &Ctx) -> Verdict {
@@ -261,7 +258,7 @@ fn fault_of_end(range: RangeInclusive<Duration>, took: Duration, cut: &Cut, byte
     if !bytes.is_empty() && !bytes.ends_with(b"\n") {
         return Some(format!("ended within a line: {}", shown(lines(bytes).last()?)));
     }
-    let is_error = |line: &&&[u8]| line.starts_with(b"{\"type\":\"ERROR\"");
+    let is_error = |line: &&&[u8]| line.starts_with(event_begin("ERROR").as_bytes());
     let error = lines(bytes).iter().find(is_error).map(|line| shown(line))?;
     Some(format!("sent an ERROR: {error}"))
 }
