@@ -10,7 +10,8 @@ use model::Resource;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde_json::{Value, json};
 
-use super::bytes::{difference, head, position, without_resource_version};
+use super::bare::without_resource_version;
+use super::bytes::{difference, head, position};
 use crate::api::{PROTOBUF, Request};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::{Ctx, object_path};
@@ -80,7 +81,9 @@ async fn encrypted(ctx: &Ctx, resource: &Resource, object: Object, cipher: Ciphe
         ctx.count("values decrypted", 1);
     }
     let read = ctx.get(resource, &name).await?;
-    expect_eq!(difference(&created.0, &read.0), None, "difference between the created and the read {}", resource.kind);
+    if let Some(place) = difference(&created.0, &read.0) {
+        return Err(Stop::failed(format!("a GET of a {} is not what was created: {place}", resource.kind)));
+    }
     ctx.count("encrypted values", 1);
     Ok(())
 }

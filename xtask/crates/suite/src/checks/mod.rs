@@ -1,5 +1,6 @@
 //! The table of all checks, in the order of the reports. Each file holds the rows of one topic and their functions.
 
+mod bare;
 mod bytes;
 mod cc;
 mod cc_delete;
@@ -14,6 +15,7 @@ mod layout;
 mod layout_custom;
 mod layout_flags;
 mod layout_table;
+mod lease_use;
 mod leases;
 mod list;
 mod list_expired;

@@ -10,7 +10,8 @@ use model::{Action, Resource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::bytes::{difference, envelope_fault, lost, without_resource_version};
+use super::bare::without_resource_version;
+use super::bytes::{difference, envelope_fault, lost};
 use crate::api::{PROTOBUF, Request, Response};
 use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::{Ctx, object_path};
@@ -116,17 +117,17 @@ async fn read_all_views(ctx: &Ctx, written: &Written) -> Verdict {
     for query in [String::new(), format!("resourceVersion={}", created.rv())] {
         let read = ctx.try_get(resource, NAME, &query).await?.object()?;
         let place = difference(&created.0, &read.0);
-        expect_eq!(place, None, "what a GET of a {} with `{query}` gives otherwise", resource.kind);
+        none(place, || format!("a GET of a {} with `{query}` is not what was created", resource.kind))?;
     }
     if let Some(stored_as) = &written.stored_as {
         protobuf_view(ctx, written, stored_as).await?;
     }
     let metadata = view(ctx, written, METADATA, "").await?.json();
-    expect_eq!(metadata_fault(&metadata, created), None, "fault of the metadata view of a {}", resource.kind);
+    none(metadata_fault(&metadata, created), || format!("the metadata view of a {}", resource.kind))?;
     let table = view(ctx, written, TABLE, "").await?.json();
-    expect_eq!(table_fault(&table, created, false), None, "fault of the Table view of a {}", resource.kind);
+    none(table_fault(&table, created, false), || format!("the Table view of a {}", resource.kind))?;
     let table = view(ctx, written, TABLE, "includeObject=Object").await?.json();
-    expect_eq!(table_fault(&table, created, true), None, "fault of the Table view with objects of a {}", resource.kind);
+    none(table_fault(&table, created, true), || format!("the Table view with objects of a {}", resource.kind))?;
     ctx.count("views", 5 + 2 * u64::from(written.stored_as.is_some()));
     Ok(())
 }
@@ -143,9 +144,7 @@ async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -
 async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict {
     let Written { resource, created, .. } = written;
     let answer = view(ctx, written, PROTOBUF, "").await?;
-    if let Some(fault) = envelope_fault(&answer.body, stored_as, NAME) {
-        return Err(Stop::failed(format!("the protobuf view of a {} {fault}", resource.kind)));
-    }
+    none(envelope_fault(&answer.body, stored_as, NAME), || format!("the protobuf view of a {}", resource.kind))?;
     let stored = ctx.must_be_stored(resource, NAME).await?;
     if encoding(&stored.value) == Encoding::Protobuf {
         let bare = without_resource_version(&answer.body).map_err(Stop::failed)?;
@@ -156,8 +155,12 @@ async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict
     let back = Request::new(Method::PUT, path).body(PROTOBUF, answer.body.to_vec());
     let updated = ctx.send(&back).await?.object()?;
     let place = difference(&created.0, &updated.0);
-    expect_eq!(place, None, "what an update of a {} with its own protobuf changed", resource.kind);
-    Ok(())
+    none(place, || format!("an update of a {} with its own protobuf is no no-op", resource.kind))
+}
+
+/// Passes where there is no fault; `what` has it otherwise.
+fn none(fault: Option<String>, what: impl FnOnce() -> String) -> Verdict {
+    fault.map_or(Ok(()), |fault| Err(Stop::failed(format!("{}: {fault}", what()))))
 }
 
 /// What is wrong with a PartialObjectMetadata of `object`.
