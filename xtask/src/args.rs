@@ -1,7 +1,10 @@
 //! The command line. Environment variables are read here and nowhere else.
 
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use clap::builder::OsStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use model::{Level, Source};
 use suite::Selection;
@@ -63,12 +66,13 @@ pub(crate) struct Places {
     /// Target data [default: targets/ of the checkout]
     #[arg(long, global = true, value_name = "DIR", hide = true)]
     pub(crate) targets: Option<PathBuf>,
-    #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
-    pub(crate) xdg_cache: Option<PathBuf>,
-    #[arg(long, global = true, hide = true, env = "HOME")]
-    pub(crate) home: Option<PathBuf>,
-    #[arg(long, global = true, hide = true, env = "NO_COLOR")]
-    pub(crate) no_color: Option<String>,
+    // These may be empty, which means that they are not set.
+    #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME", value_parser = OsStringValueParser::new())]
+    pub(crate) xdg_cache: Option<OsString>,
+    #[arg(long, global = true, hide = true, env = "HOME", value_parser = OsStringValueParser::new())]
+    pub(crate) home: Option<OsString>,
+    #[arg(long, global = true, hide = true, env = "NO_COLOR", value_parser = OsStringValueParser::new())]
+    pub(crate) no_color: Option<OsString>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -136,8 +140,8 @@ pub(crate) struct CiOptions {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Checks at the same time
-    #[arg(long, value_name = "N", default_value_t = 12)]
-    pub(crate) jobs: usize,
+    #[arg(long, value_name = "N", default_value = "12")]
+    pub(crate) jobs: NonZeroUsize,
     /// Leave the private folder (keys, store data) in place when the run has ended
     #[arg(long)]
     pub(crate) keep: bool,
@@ -194,7 +198,7 @@ pub(crate) struct UpOptions {
     #[arg(long = "profile", value_name = "NAME", default_value = "default")]
     pub(crate) profiles: Vec<String>,
     /// Name of the cluster, for `down` and `logs`
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) sources: SourceOptions,
@@ -209,7 +213,7 @@ pub(crate) struct UpOptions {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct NameOptions {
     /// Name given to `up`
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
     pub(crate) name: String,
 }
 
@@ -218,7 +222,7 @@ pub(crate) struct LogsOptions {
     /// Component, for example default/kube-apiserver; without one the components are listed
     pub(crate) component: Option<String>,
     /// Name given to `up`
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
     pub(crate) name: String,
 }
 
@@ -272,6 +276,16 @@ pub(crate) struct BenchOptions {
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// It becomes part of file names.
+fn cluster_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if text.len() <= 63 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("at most 63 letters, digits, `-`, `_` and `.`, the first a letter or digit".into())
+    }
 }
 
 impl SelectionOptions {

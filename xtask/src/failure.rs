@@ -55,7 +55,7 @@ impl<T> OrExit<T> for anyhow::Result<T> {
     }
 }
 
-/// An interrupt anywhere in the chain of causes beats what the stage would say.
+/// An interrupt, wherever in the chain of causes or beside it, beats what the stage would say.
 pub(crate) fn or_interrupted(error: &anyhow::Error, exit: Exit) -> Exit {
     let interrupted = error.chain().any(|cause| cause.is::<Interrupted>()) || proc::interrupt::requested();
     if interrupted { Exit::Interrupted } else { exit }

@@ -9,6 +9,8 @@ mod failure;
 mod paths;
 mod pipeline;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::{PanicHookInfo, catch_unwind};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -22,7 +24,10 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };
-    match start(args) {
+    std::panic::set_hook(Box::new(tell_panic));
+    // Rust's own exit code for a panic is 101, which here means that a build failed.
+    let ended = catch_unwind(|| start(args)).unwrap_or_else(|_| Ok(Exit::Internal));
+    match ended.and_then(|exit| commands::printed().map(|()| exit)) {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(Failure { exit, error }) => {
             proc::progress::say(&format!("error: {error:#}"));
@@ -31,21 +36,28 @@ fn main() -> ExitCode {
     }
 }
 
+/// In one piece and above the live line, from whichever thread.
+fn tell_panic(panic: &PanicHookInfo<'_>) {
+    let backtrace = Backtrace::capture();
+    let trace = if backtrace.status() == BacktraceStatus::Captured { format!("\n{backtrace}") } else { String::new() };
+    proc::progress::say(&format!("a bug of the harness: {panic}{trace}"));
+}
+
 fn start(args: Args) -> Result<Exit, Failure> {
     proc::interrupt::install()?;
     tls::install();
-    let paths = paths::Paths::new(&args.places)?;
+    let paths = || paths::Paths::new(&args.places);
     match args.command {
-        Command::Ci(options) => commands::ci::run(&paths, &options),
-        Command::Build(options) => commands::build::run(&paths, &options),
-        Command::Up(options) => commands::up::run(&paths, &options),
-        Command::Down(options) => commands::up::down(&paths, &options),
-        Command::Logs(options) => commands::up::logs(&paths, &options),
+        Command::Ci(options) => commands::ci::run(&paths()?, &options),
+        Command::Build(options) => commands::build::run(&paths()?, &options),
+        Command::Up(options) => commands::up::run(&paths()?, &options),
+        Command::Down(options) => commands::up::down(&paths()?, &options),
+        Command::Logs(options) => commands::up::logs(&paths()?, &options),
         Command::List(options) => commands::checks::list(&options),
         Command::Explain(options) => commands::checks::explain(&options),
-        Command::Targets(options) => commands::targets::run(&paths, &options),
-        Command::Bench(options) => commands::bench::run(&paths, &options),
-        Command::Rejudge(options) => commands::rejudge::run(&paths, &options),
+        Command::Bench(options) => commands::bench::run(&paths()?, &options),
+        Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
+        Command::Rejudge(options) => commands::rejudge::run(&paths()?, &options),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where things lie: the checkout's data, the reports, the cache.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -15,12 +16,15 @@ pub(crate) struct Paths {
     pub(crate) reports: PathBuf,
     /// `archproof` below the user's cache folder, or `--cache`.
     pub(crate) cache: PathBuf,
+    /// Whether colours are welcome where there is a terminal.
+    pub(crate) colour: bool,
 }
 
 impl Paths {
     pub(crate) fn new(places: &Places) -> Result<Paths, Failure> {
         let root = root();
-        let cache = match (&places.cache, &places.xdg_cache, &places.home) {
+        let set = |value: &Option<OsString>| value.clone().filter(|value| !value.is_empty()).map(PathBuf::from);
+        let cache = match (&places.cache, set(&places.xdg_cache), set(&places.home)) {
             (Some(cache), _, _) => cache.clone(),
             (None, Some(xdg), _) => xdg.join("archproof"),
             (None, None, Some(home)) => home.join(".cache/archproof"),
@@ -29,9 +33,10 @@ impl Paths {
             }
         };
         Ok(Paths {
-            targets: places.targets.clone().unwrap_or_else(|| root.join("targets")),
+            targets: targets(places),
             reports: places.reports.clone().unwrap_or_else(|| root.join("reports")),
             cache: std::path::absolute(cache).context("the current folder does not exist")?,
+            colour: set(&places.no_color).is_none(),
         })
     }
 
@@ -44,6 +49,11 @@ impl Paths {
     pub(crate) fn modules(&self) -> PathBuf {
         self.targets.join("components")
     }
+}
+
+/// `targets/` of the checkout, or `--targets`; all that a command without a cache needs.
+pub(crate) fn targets(places: &Places) -> PathBuf {
+    places.targets.clone().unwrap_or_else(|| root().join("targets"))
 }
 
 /// The checkout that this program was built from.

@@ -1,13 +1,16 @@
 //! The pipeline: build, boot, suite, teardown. Every way out takes the cluster down, and every end is an event.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::anyhow;
 use boot::{Booted, Topology};
 use model::{Artifacts, Event, Exit, Outcome, Profile, StoredResource, Target};
 use proc::progress::timestamp as now;
 use proc::{RunDir, interrupt};
 use report::EventLog;
+use report::verdict::worse;
 
 use crate::failure::or_interrupted;
 
@@ -25,7 +28,9 @@ pub(crate) struct Job<'a> {
 pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
     let begin = Instant::now();
     let broke = stages(job, run, log).err().unwrap_or(Exit::Ok);
-    let exit = broke.max(report::verdict::so_far(&log.events()));
+    // Also when the interrupt came too late to stop anything: whoever pressed Ctrl-C expects 130.
+    let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
+    let exit = [interrupted, report::verdict::so_far(&log.events())].into_iter().fold(broke, worse);
     log.append(Event::RunFinished { at: now(), exit, seconds: begin.elapsed().as_secs_f64() });
     exit
 }
@@ -41,22 +46,25 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
         let sink = Arc::clone(log);
         suite::run(&booted.cluster, plan, &job.options, Arc::new(move |event| sink.append(event)))
     });
-    phase(log, "teardown", Exit::Infrastructure, || take_down(&booted, run, log))?;
+    let green = tested.is_ok() && report::verdict::so_far(&log.events()) == Exit::Ok;
+    phase(log, "teardown", Exit::Infrastructure, || take_down(&booted, run, green))?;
     tested
 }
 
 /// Ends the components; keeps the stores as evidence unless everything is as expected.
-fn take_down(booted: &Booted, run: &RunDir, log: &EventLog) -> anyhow::Result<()> {
+fn take_down(booted: &Booted, run: &RunDir, green: bool) -> anyhow::Result<()> {
     booted.stop();
-    let green = report::verdict::so_far(&log.events()) == Exit::Ok && !interrupt::requested();
-    if green { Ok(()) } else { booted.collect_stores(&run.stores()) }
+    if green && !interrupt::requested() { Ok(()) } else { booted.collect_stores(&run.stores()) }
 }
 
-/// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code.
+/// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code. So does a panic,
+/// which is a bug of ours: what runs is still taken down, and the reports are still written.
 fn phase<T>(log: &EventLog, name: &str, exit: Exit, stage: impl FnOnce() -> anyhow::Result<T>) -> Result<T, Exit> {
     log.append(Event::PhaseStarted { at: now(), phase: name.into() });
     let begin = Instant::now();
-    let result = stage();
+    let caught = catch_unwind(AssertUnwindSafe(stage));
+    let exit = if caught.is_ok() { exit } else { Exit::Internal };
+    let result = caught.unwrap_or_else(|_| Err(anyhow!("it panicked, which is a bug of the harness; see stderr")));
     let outcome = match &result {
         Ok(_) => Outcome::Passed,
         Err(error) => Outcome::errored(name, format!("{error:#}")),

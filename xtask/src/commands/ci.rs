@@ -36,6 +36,7 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     if options.dry_run {
         return dry_run(&request, &profiles, &cases);
     }
+    let resources = resources(&catalogue, options)?;
     let mut run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-process", target.name))
         .or_exit(Exit::Infrastructure)?;
     if options.keep {
@@ -43,27 +44,24 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     }
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let repeat = repeat(target, options, seed);
-    let job = Job {
-        target,
-        request,
-        profiles,
-        resources: resources(&catalogue, options)?,
-        cases,
-        options: suite_options(options, &run, seed, &repeat),
-    };
-    let log = Arc::new(EventLog::create(&run.events(), Some(console(options, &run))).or_exit(Exit::Infrastructure)?);
+    let job = Job { target, request, profiles, resources, cases, options: suite_options(options, &run, seed, &repeat) };
+    let log =
+        Arc::new(EventLog::create(&run.events(), Some(console(paths, options, &run))).or_exit(Exit::Infrastructure)?);
     log.append(Event::RunStarted { at: progress::timestamp(), run: info(target, options, &run, seed, &repeat) });
     let _ticker = Ticker::start(&log);
     let exit = pipeline::run(&job, &run, &log);
-    log.finish().or_exit(Exit::Infrastructure)?;
-    let written = report::write(run.public(), &log.events()).or_exit(Exit::Infrastructure)?;
+    // The reports are written from memory, so one does not wait for the other.
+    let recorded = log.finish().or_exit(Exit::Infrastructure);
+    let written = report::write(run.public(), &log.events()).or_exit(Exit::Infrastructure);
     if options.json {
         print(&report::run_json(&log.events()));
     }
+    recorded?;
+    let written = written?;
     if options.keep {
         progress::say(&format!("kept: {}", run.private().display()));
     }
-    Ok(exit.max(written))
+    Ok(report::verdict::worse(exit, written))
 }
 
 /// The profiles that the cases need, in the order of the data.
@@ -86,7 +84,7 @@ fn resources(catalogue: &Catalogue, options: &CiOptions) -> Result<Vec<StoredRes
 }
 
 fn suite_options(options: &CiOptions, run: &RunDir, seed: u64, repeat: &str) -> Options {
-    Options { seed, jobs: options.jobs, history: run.histories(), repeat: repeat.to_owned() }
+    Options { seed, jobs: options.jobs.get(), history: run.histories(), repeat: repeat.to_owned() }
 }
 
 /// The command that repeats the run, without its selection.
@@ -118,7 +116,7 @@ fn info(target: &Target, options: &CiOptions, run: &RunDir, seed: u64, repeat: &
     }
 }
 
-fn console(options: &CiOptions, run: &RunDir) -> Console {
+fn console(paths: &Paths, options: &CiOptions, run: &RunDir) -> Console {
     let verbosity = match (options.quiet, options.verbose) {
         (true, _) => Verbosity::Quiet,
         (_, true) => Verbosity::Verbose,
@@ -128,7 +126,7 @@ fn console(options: &CiOptions, run: &RunDir) -> Console {
     let options = report::Options {
         terminal,
         stamps: false,
-        colour: terminal,
+        colour: terminal && paths.colour,
         verbosity,
         folder: run.public().display().to_string(),
     };

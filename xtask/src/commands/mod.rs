@@ -8,19 +8,36 @@ pub(crate) mod rejudge;
 pub(crate) mod targets;
 pub(crate) mod up;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::sync::OnceLock;
 
 use ::targets::Catalogue;
-use model::Target;
+use anyhow::anyhow;
+use model::{Exit, Target};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, OrExit};
 
-/// Prints for scripts. A closed pipe (`| head`) is not an error.
+/// Why something could not be printed; see [`printed`].
+static LOST: OnceLock<std::io::Error> = OnceLock::new();
+
+/// Prints for scripts. A closed pipe (`| head`) is not an error; anything else is, see [`printed`].
 pub(crate) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes());
-    let _ = stdout.flush();
+    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        // The first one is enough.
+        let _ = LOST.set(error);
+    }
+}
+
+/// Fails if something that was printed is lost: a script would take the rest for the whole.
+pub(crate) fn printed() -> Result<(), Failure> {
+    match LOST.get() {
+        None => Ok(()),
+        Some(error) => Err(anyhow!("standard output is incomplete: {error}")).or_exit(Exit::Infrastructure),
+    }
 }
 
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {

@@ -1,15 +1,16 @@
 //! `cargo xtask targets`: the architectures as a table or as JSON; or every fault of their files, exit 96.
 
+use std::path::Path;
+
 use model::Exit;
 use targets::Catalogue;
 
 use super::{print, print_json};
 use crate::args::JsonOptions;
 use crate::failure::Failure;
-use crate::paths::Paths;
 
-pub(crate) fn run(paths: &Paths, options: &JsonOptions) -> Result<Exit, Failure> {
-    let catalogue = Catalogue::load(&paths.targets)?;
+pub(crate) fn run(data: &Path, options: &JsonOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(data)?;
     if options.json {
         print_json(&catalogue)?;
     } else {

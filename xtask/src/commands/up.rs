@@ -3,15 +3,18 @@
 //! A kept cluster belongs to a keeper: the same program with `--foreground`, detached. The keeper holds the processes
 //! as any run does, so they die with it however it ends; `down` only asks the keeper to stop.
 
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use boot::Topology;
-use model::{ClusterInfo, Exit};
+use model::{ClusterInfo, Exit, Profile, Target};
 use proc::deadline::{OnInterrupt, Probe, until};
 use proc::process::Identity;
-use proc::{RunDir, daemon, interrupt, progress};
+use proc::{RunDir, daemon, interrupt, progress, run_dir};
 use serde::{Deserialize, Serialize};
 use targets::Catalogue;
 
@@ -23,6 +26,8 @@ use crate::paths::Paths;
 /// A cold build of everything for a foreign architecture on a slow machine, and its boot.
 const KEEPER_LIMIT: Duration = Duration::from_secs(2 * 3600);
 const DOWN_LIMIT: Duration = Duration::from_secs(300);
+/// Lines of its log that are shown when a keeper does not start.
+const LOG_LINES: usize = 60;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// `<cache>/clusters/<name>.json`: what other commands know of a kept cluster.
@@ -36,32 +41,41 @@ struct Kept {
 }
 
 pub(crate) fn run(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
-    if let Some(kept) = Kept::alive(paths, &options.name) {
-        return Err(Failure::usage(anyhow!(
-            "a cluster `{}` is running; end it with `{}`, or give another --name",
-            kept.name,
-            down_command(&kept.name)
-        )));
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let target = target(&catalogue, options.arch.as_deref())?;
+    let mut profiles = Vec::new();
+    for name in &options.profiles {
+        profiles.push(catalogue.profile(name)?.clone());
     }
-    if options.foreground { keep(paths, options) } else { detach(paths, options) }
+    std::fs::create_dir_all(paths.clusters())
+        .with_context(|| format!("failed to create {} (--cache)", paths.clusters().display()))
+        .or_exit(Exit::Infrastructure)?;
+    if options.foreground { keep(paths, options, &catalogue, target, profiles) } else { detach(paths, options) }
 }
 
 pub(crate) fn down(paths: &Paths, options: &NameOptions) -> Result<Exit, Failure> {
-    let kept = Kept::read(paths, &options.name).or_exit(Exit::Usage)?;
-    let keeper: Identity = kept.keeper.parse().map_err(|error: String| anyhow!(error))?;
-    keeper.signal(rustix::process::Signal::TERM);
-    until("the cluster to stop", DOWN_LIMIT, LOOK_EVERY, OnInterrupt::Stop, || {
-        if keeper.is_alive() { Probe::NotYet("its keeper is still running".into()) } else { Probe::Ready(()) }
-    })
-    .map_err(anyhow::Error::from)
-    .or_exit(Exit::Infrastructure)?;
-    Kept::remove(paths, &options.name);
-    progress::say(&format!("cluster `{}` has ended", options.name));
+    let name = &options.name;
+    match keeper(paths, name) {
+        Some(keeper) => {
+            stop(keeper, OnInterrupt::Stop).or_exit(Exit::Infrastructure)?;
+            progress::say(&format!("cluster `{name}` has ended"));
+        }
+        None if Kept::file(paths, name).exists() => {
+            run_dir::sweep(&paths.cache);
+            progress::say(&format!(
+                "cluster `{name}` had ended already: its keeper was killed; what it left is removed"
+            ));
+        }
+        None => return Err(Failure::usage(not_running(paths, name))),
+    }
+    Kept::remove(paths, name);
     Ok(Exit::Ok)
 }
 
 pub(crate) fn logs(paths: &Paths, options: &LogsOptions) -> Result<Exit, Failure> {
-    let kept = Kept::read(paths, &options.name).or_exit(Exit::Usage)?;
+    let Some(kept) = Kept::alive(paths, &options.name) else {
+        return Err(Failure::usage(not_running(paths, &options.name)));
+    };
     let names = component_names(&kept.logs).or_exit(Exit::Infrastructure)?;
     match &options.component {
         None => names.iter().for_each(|name| print(&format!("{name}\n"))),
@@ -79,38 +93,53 @@ pub(crate) fn logs(paths: &Paths, options: &LogsOptions) -> Result<Exit, Failure
 
 /// Starts the keeper and waits until it says that the cluster is ready.
 fn detach(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
-    std::fs::create_dir_all(paths.clusters())
-        .context("failed to create the folder of clusters")
-        .or_exit(Exit::Infrastructure)?;
+    // Two that start the same name would write into one log.
+    let _starting = claim(paths, &options.name, "starting")?;
+    if keeper(paths, &options.name).is_some() {
+        return Err(Failure::usage(running(&options.name)));
+    }
     let log = paths.clusters().join(format!("{}.log", options.name));
     let program = std::env::current_exe().context("the harness does not know where it lies")?;
-    let keeper = daemon::detached(&program, &keeper_args(paths, options), &log).or_exit(Exit::Infrastructure)?;
+    let keeper_process =
+        daemon::detached(&program, &keeper_args(paths, options), &log).or_exit(Exit::Infrastructure)?;
     let phase = progress::Phase::start(format!("up {}", options.name));
     let ready = until("the cluster to be ready", KEEPER_LIMIT, LOOK_EVERY, OnInterrupt::Stop, || {
         phase.status(daemon::tail(&log, 1));
         match Kept::alive(paths, &options.name) {
-            Some(kept) => Probe::Ready(kept),
-            None if keeper.is_alive() => Probe::NotYet("its keeper is still preparing it".into()),
-            None => Probe::Hopeless(anyhow!("the cluster did not start:\n{}", daemon::tail(&log, 40))),
+            Some(kept) if kept.keeper == keeper_process.identity.to_string() => Probe::Ready(kept),
+            _ if keeper_process.ended().is_none() => Probe::NotYet("its keeper is still preparing it".into()),
+            _ => Probe::Hopeless(anyhow!("the cluster did not start:\n{}", daemon::tail(&log, LOG_LINES))),
         }
     });
     drop(phase);
-    let kept = ready.map_err(|error| {
-        keeper.signal(rustix::process::Signal::TERM);
-        anyhow::Error::from(error)
-    });
-    tell(&kept.or_exit(Exit::Infrastructure)?, options.json)?;
+    let kept = match ready {
+        Ok(kept) => kept,
+        Err(error) => {
+            stop(keeper_process.identity, OnInterrupt::Continue).or_exit(Exit::Infrastructure)?;
+            let exit = keeper_process.ended().flatten().map_or(Exit::Infrastructure, exit_of);
+            return Err(anyhow::Error::from(error)).or_exit(exit);
+        }
+    };
+    tell(&kept, options.json)?;
     Ok(Exit::Ok)
 }
 
+/// What a keeper that ended says by its exit code.
+fn exit_of(status: ExitStatus) -> Exit {
+    let codes = [Exit::Internal, Exit::Usage, Exit::TargetData, Exit::Build, Exit::Interrupted];
+    let code = codes.into_iter().find(|exit| status.code() == Some(exit.code().into()));
+    code.unwrap_or(Exit::Infrastructure)
+}
+
 /// The keeper itself: builds, boots, and stays until it is told to stop or a component dies.
-fn keep(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
-    let catalogue = Catalogue::load(&paths.targets)?;
-    let target = target(&catalogue, options.arch.as_deref())?;
-    let mut profiles = Vec::new();
-    for name in &options.profiles {
-        profiles.push(catalogue.profile(name)?.clone());
-    }
+fn keep(
+    paths: &Paths,
+    options: &UpOptions,
+    catalogue: &Catalogue,
+    target: &Target,
+    profiles: Vec<Profile>,
+) -> Result<Exit, Failure> {
+    let _claim = claim(paths, &options.name, "keeper")?;
     let modules = paths.modules();
     let artifacts = build::build(&build::Request {
         target,
@@ -207,6 +236,58 @@ fn component_names(logs: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
+/// Holds a name for one process, as long as the file is open; the process's identity is in it.
+fn claim(paths: &Paths, name: &str, role: &str) -> Result<File, Failure> {
+    let path = claim_file(paths, name, role);
+    let open = || OpenOptions::new().create(true).append(true).open(&path);
+    let mut file =
+        open().with_context(|| format!("failed to open {}", path.display())).or_exit(Exit::Infrastructure)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(Failure::usage(running(name))),
+        Err(TryLockError::Error(error)) => {
+            return Err(anyhow!("failed to lock {}: {error}", path.display())).or_exit(Exit::Infrastructure);
+        }
+    }
+    let written = file.set_len(0).and_then(|()| write!(file, "{}", Identity::me()));
+    written.with_context(|| format!("failed to write {}", path.display())).or_exit(Exit::Infrastructure)?;
+    Ok(file)
+}
+
+fn claim_file(paths: &Paths, name: &str, role: &str) -> PathBuf {
+    paths.clusters().join(format!("{name}.{role}"))
+}
+
+/// The living keeper of that name, also while it is still preparing its cluster.
+fn keeper(paths: &Paths, name: &str) -> Option<Identity> {
+    let text = std::fs::read_to_string(claim_file(paths, name, "keeper")).ok()?;
+    text.parse::<Identity>().ok().filter(|keeper| keeper.is_alive())
+}
+
+fn stop(keeper: Identity, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
+    keeper.signal(rustix::process::Signal::TERM);
+    Ok(until("the cluster to stop", DOWN_LIMIT, LOOK_EVERY, on_interrupt, || {
+        if keeper.is_alive() { Probe::NotYet("its keeper is still running".into()) } else { Probe::Ready(()) }
+    })?)
+}
+
+fn running(name: &str) -> anyhow::Error {
+    let down = down_command(name);
+    anyhow!("a cluster `{name}` is running or being started; end it with `{down}`, or give another --name")
+}
+
+fn not_running(paths: &Paths, name: &str) -> anyhow::Error {
+    let entries = std::fs::read_dir(paths.clusters()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".keeper")?.to_owned()));
+    let mut alive: Vec<String> = names.filter(|name| keeper(paths, name).is_some()).collect();
+    alive.sort();
+    let others =
+        if alive.is_empty() { "no other either".to_owned() } else { format!("there are: {}", alive.join(", ")) };
+    let log = paths.clusters().join(format!("{name}.log"));
+    let last = if log.exists() { format!("; the last one said: {}", log.display()) } else { String::new() };
+    anyhow!("no cluster `{name}` is running, {others}; `cargo xtask up --name {name}` starts one{last}")
+}
+
 impl Kept {
     fn file(paths: &Paths, name: &str) -> PathBuf {
         paths.clusters().join(format!("{name}.json"))
@@ -218,11 +299,6 @@ impl Kept {
         let temporary = file.with_extension("new");
         proc::run_dir::write_private_file(&temporary, &serde_json::to_vec_pretty(self)?)?;
         std::fs::rename(&temporary, &file).with_context(|| format!("failed to write {}", file.display()))
-    }
-
-    fn read(paths: &Paths, name: &str) -> anyhow::Result<Kept> {
-        Kept::alive(paths, name)
-            .with_context(|| format!("no cluster `{name}` is running; `cargo xtask up --name {name}` starts one"))
     }
 
     /// The cluster of that name, if its keeper is alive.

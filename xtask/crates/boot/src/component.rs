@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use proc::daemon::{Daemon, Spec, tail};
-use proc::deadline::{OnInterrupt, Probe, until};
+use proc::deadline::{OnInterrupt, Probe, WaitError, pause, until};
 use reqwest::blocking::Client;
 use rustix::process::Signal;
 
@@ -15,6 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(15);
 
 /// Lines of the log shown when a component dies.
 const LAST_LINES: usize = 25;
+/// How far back the head of a panic is looked for.
+const TRACE_LINES: usize = 400;
 
 /// A component that can be started again and again with the same or other flags.
 pub(crate) struct Component {
@@ -81,22 +84,24 @@ impl Component {
         let Component { name, spec, ready, times, daemon, .. } = self;
         let Some(daemon) = daemon else { bail!("{name} is not running") };
         let what = format!("{name} to answer 200 at {}", ready.url);
-        until(&what, times.start, LOOK_EVERY, on_interrupt, || {
+        let answers = ready.clone().asked_again_and_again();
+        let mut last = "nobody has answered yet".to_owned();
+        let ready = until(&what, times.start, LOOK_EVERY, on_interrupt, || {
             if let Some(status) = daemon.ended() {
                 return Probe::Hopeless(anyhow!("{name} ended ({status}) before it was ready"));
             }
-            match ready.client.get(&ready.url).send() {
-                Ok(answer) if answer.status().is_success() => Probe::Ready(()),
-                Ok(answer) => {
-                    let status = answer.status();
-                    let body = answer.text().unwrap_or_default();
-                    let failing: Vec<&str> = body.lines().filter(|line| line.starts_with("[-]")).collect();
-                    Probe::NotYet(format!("it answers {status} {}", failing.join(" ")))
-                }
-                Err(error) => Probe::NotYet(root_cause(&error)),
+            match answers.recv_timeout(LOOK_EVERY) {
+                Ok(Ok(())) => return Probe::Ready(()),
+                Ok(Err(seen)) => last = seen,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Probe::Hopeless(anyhow!("the asking thread has ended")),
             }
+            Probe::NotYet(last.clone())
+        });
+        ready.map_err(|error| match error {
+            WaitError::Interrupted { .. } => error.into(),
+            _ => anyhow!("{error:#}\n{}", log_tail(&spec.log)),
         })
-        .with_context(|| log_tail(&spec.log))
     }
 
     /// Starts and waits until it is ready. A start that failed leaves nothing running, and nothing that counts as a
@@ -141,9 +146,44 @@ impl Component {
         Some(format!("{} ended by itself ({status})\n{}", self.name, log_tail(&self.spec.log)))
     }
 
-    /// Whether its log says that a port was taken by somebody else.
+    pub(crate) fn has_died(&mut self) -> bool {
+        self.daemon.as_mut().is_some_and(|daemon| daemon.ended().is_some())
+    }
+
+    /// Whether its log says that one of its ports was taken by somebody else.
     pub(crate) fn lost_its_port(&self) -> bool {
-        tail(&self.spec.log, LAST_LINES).contains("address already in use")
+        let listens = self.flags.values().chain([&self.ready.url]).filter_map(|value| value.strip_prefix("https://"));
+        let addresses: Vec<&str> = listens.filter_map(|rest| rest.split('/').next()).collect();
+        // The log is shared with earlier attempts, which lost other ports.
+        let log = tail(&self.spec.log, LAST_LINES);
+        let mut refusals = log.lines().filter(|line| line.contains("address already in use"));
+        refusals.any(|line| addresses.iter().any(|address| line.contains(address)))
+    }
+}
+
+impl Ready {
+    /// Asks on a thread of its own, because an answer may take as long as the client's deadline while an interrupt or
+    /// the component's death must be noticed at once. The thread ends with the receiver, after its last question.
+    fn asked_again_and_again(self) -> Receiver<Result<(), String>> {
+        let (sender, answers) = sync_channel(0);
+        std::thread::spawn(move || {
+            while sender.send(self.ask()).is_ok() {
+                pause(LOOK_EVERY);
+            }
+        });
+        answers
+    }
+
+    /// Whether it is ready, or what was seen instead.
+    fn ask(&self) -> Result<(), String> {
+        let answer = self.client.get(&self.url).send().map_err(|error| root_cause(&error))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let body = answer.text().unwrap_or_default();
+        let failing: Vec<&str> = body.lines().filter(|line| line.starts_with("[-]")).collect();
+        Err(format!("it answers {status} {}", failing.join(" ")))
     }
 }
 
@@ -153,7 +193,16 @@ fn quoted(text: &str) -> String {
 }
 
 fn log_tail(log: &Path) -> String {
-    format!("the last lines of {}:\n{}", log.display(), tail(log, LAST_LINES))
+    format!("the last lines of {}:\n{}", log.display(), last_words(&tail(log, LAST_LINES + TRACE_LINES)))
+}
+
+/// The last lines, but of a Go panic its head: what it says is above the stacks, which may be longer than all that is
+/// shown (etcd on a full disk).
+fn last_words(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let panic = lines.iter().rposition(|line| line.starts_with("panic: ") || line.starts_with("fatal error: "));
+    let end = panic.map_or(lines.len(), |at| lines.len().min(at + LAST_LINES / 2));
+    lines[end.saturating_sub(LAST_LINES)..end].join("\n")
 }
 
 /// reqwest's own text stops before the interesting part.
@@ -163,4 +212,20 @@ fn root_cause(error: &dyn std::error::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_of_a_panic_is_not_lost_behind_its_stacks() {
+        let before: String = (0..50).map(|n| format!("line {n}\n")).collect();
+        let stacks: String = (0..99).map(|n| format!("main.f{n}()\n")).collect();
+        let words = last_words(&format!("{before}panic: no space left on device\n\ngoroutine 1 [running]:\n{stacks}"));
+        assert!(words.contains("line 49\npanic: no space left on device\n\ngoroutine 1") && !words.contains("f98"));
+        assert_eq!(words.lines().count(), LAST_LINES);
+        assert!(last_words(&before).ends_with("line 48\nline 49"));
+        assert_eq!(last_words("one line"), "one line");
+    }
 }

@@ -10,7 +10,7 @@ mod kubeconfig;
 mod pki;
 mod process;
 
-pub use process::{Booted, script, up};
+pub use process::{Booted, Ports, script, up, up_on};
 
 /// Which control planes to start.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, Prof
 use proc::deadline::OnInterrupt;
 use proc::progress::Phase;
 use proc::run_dir::write_private_file;
-use proc::{RunDir, Spec, interrupt, ports};
+use proc::{RunDir, Spec, interrupt};
 use reqwest::blocking::Client;
 use rustix::process::Signal;
 
@@ -37,14 +37,28 @@ pub struct Booted {
     data: Vec<(String, PathBuf)>,
 }
 
+/// Chooses a port that is free now; `proc::ports::free`, except where a test takes one away.
+pub type Ports<'a> = &'a (dyn Fn() -> anyhow::Result<u16> + Sync);
+
 /// Starts a control plane for every profile, side by side. Nothing is left running when this fails.
 pub fn up(target: &Target, artifacts: &Artifacts, topology: &Topology, run: &RunDir) -> anyhow::Result<Booted> {
+    up_on(target, artifacts, topology, run, &proc::ports::free)
+}
+
+/// [`up`] on chosen ports. One that is taken when its component wants it costs an attempt, not the boot.
+pub fn up_on(
+    target: &Target,
+    artifacts: &Artifacts,
+    topology: &Topology,
+    run: &RunDir,
+    ports: Ports<'_>,
+) -> anyhow::Result<Booted> {
     tls::install();
     let phase = Phase::start(format!("boot {}", target.name));
     phase.status("trying the components");
     let execution = execution::prepare(target, artifacts)?;
     phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
-    let plan = Plan { target, artifacts, execution: &execution, pki: &pki::create(run)?, run };
+    let plan = Plan { target, artifacts, execution: &execution, pki: &pki::create(run)?, run, ports };
     let booted = plan.control_planes(&topology.profiles)?;
     interrupt::check()?;
     let factor = execution.factor;
@@ -58,7 +72,8 @@ pub fn up(target: &Target, artifacts: &Artifacts, topology: &Topology, run: &Run
 pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &RunDir) -> anyhow::Result<String> {
     tls::install();
     let execution = execution::prepare(target, artifacts)?;
-    let plan = Plan { target, artifacts, execution: &execution, pki: &pki::create(run)?, run };
+    let pki = pki::create(run)?;
+    let plan = Plan { target, artifacts, execution: &execution, pki: &pki, run, ports: &proc::ports::free };
     let mut lines = vec!["#!/bin/sh".to_owned()];
     let draft = plan.draft(profile, 0)?;
     for component in draft.stores.iter().chain([&draft.apiserver]) {
@@ -91,8 +106,12 @@ impl Booted {
     /// Ends all components in order: apiservers first, so that none complains about a lost store.
     pub fn stop(&self) {
         let mut components = self.processes.lock();
+        if components.values_mut().any(|c| is_store(c) && c.has_died()) {
+            // An apiserver without its store does not end before its grace has passed.
+            components.values_mut().filter(|c| !is_store(c)).for_each(Component::kill);
+        }
         for stores in [false, true] {
-            let mut these: Vec<_> = components.values_mut().filter(|c| c.name.contains("/etcd-") == stores).collect();
+            let mut these: Vec<_> = components.values_mut().filter(|c| is_store(c) == stores).collect();
             these.iter_mut().for_each(|component| component.ask_to_stop());
             these.iter_mut().for_each(|component| component.stop());
         }
@@ -106,6 +125,7 @@ struct Plan<'a> {
     execution: &'a Execution,
     pki: &'a Pki,
     run: &'a RunDir,
+    ports: Ports<'a>,
 }
 
 /// A profile that is ready to be started.
@@ -198,7 +218,7 @@ impl Plan<'_> {
         let mut data = Vec::new();
         let mut stores = Vec::new();
         for store in &profile.stores {
-            let ports = StorePorts { client: ports::free()?, peer: ports::free()? };
+            let ports = StorePorts { client: (self.ports)()?, peer: (self.ports)()? };
             servers.insert(store.name.clone(), url(ports.client));
             let dir = self.run.private_dir(&format!("{}/{attempt}/{}", profile.name, store.name))?;
             let flags = flags::etcd(store, &dir, &ports, self.pki, self.execution.factor);
@@ -209,7 +229,7 @@ impl Plan<'_> {
         for (name, text) in &profile.files {
             write_private_file(&dir.join(name), flags::fill(text, &dir, &servers)?.as_bytes())?;
         }
-        let port = ports::free()?;
+        let port = (self.ports)()?;
         let flags = flags::apiserver(profile, &dir, port, &servers, self.pki)?;
         let info = self.info(profile, &dir, port, &servers, &flags)?;
         let name = format!("{}/kube-apiserver", profile.name);
@@ -332,6 +352,10 @@ impl Control for Processes {
     fn casualty(&self) -> Option<String> {
         self.lock().values_mut().find_map(Component::casualty)
     }
+}
+
+fn is_store(component: &Component) -> bool {
+    component.name.contains("/etcd-")
 }
 
 fn apply(component: &mut Component, action: &Action) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -128,21 +129,38 @@ impl Drop for Daemon {
     }
 }
 
-/// Starts a process that outlives this one, in a session's background: its own group, output to `log`, which is replaced.
+/// A process that outlives this one.
+#[derive(Clone, Debug)]
+pub struct Detached {
+    pub identity: Identity,
+    status: Arc<OnceLock<Option<ExitStatus>>>,
+}
+
+impl Detached {
+    /// Whether it has ended, and how, as far as that is known.
+    pub fn ended(&self) -> Option<Option<ExitStatus>> {
+        self.status.get().copied()
+    }
+}
+
+/// Starts a process in a session's background: its own group, output to `log`, which is replaced.
 #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
-pub fn detached(program: &Path, args: &[String], log: &Path) -> anyhow::Result<Identity> {
+pub fn detached(program: &Path, args: &[String], log: &Path) -> anyhow::Result<Detached> {
     let out = File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
     let errors = out.try_clone().context("failed to duplicate the log's descriptor")?;
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(out).stderr(errors).process_group(0);
     let child = command.spawn().with_context(|| format!("failed to start {}", program.display()))?;
     let pid = Pid::from_child(&child).as_raw_nonzero().get();
-    // Reaps it if it ends while this process is still there; a zombie would look alive.
+    let identity =
+        Identity::of(pid).with_context(|| format!("{} ended at once; see {}", program.display(), log.display()))?;
+    let status = Arc::new(OnceLock::new());
+    let told = Arc::clone(&status);
     std::thread::spawn(move || {
         let mut child = child;
-        child.wait()
+        told.set(child.wait().ok())
     });
-    Identity::of(pid).with_context(|| format!("{} ended at once; see {}", program.display(), log.display()))
+    Ok(Detached { identity, status })
 }
 
 #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]

@@ -12,8 +12,8 @@ pub enum WaitError {
     /// Further waiting is pointless, for example because the process that was awaited has died.
     #[error("{0:#}")]
     Hopeless(anyhow::Error),
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+    #[error("stopped waiting for {what}")]
+    Interrupted { what: String, source: Interrupted },
 }
 
 /// The answer of one look at what is awaited.
@@ -43,7 +43,7 @@ pub fn until<T>(
     let begin = Instant::now();
     loop {
         if on_interrupt == OnInterrupt::Stop {
-            interrupt::check()?;
+            interrupt::check().map_err(|source| WaitError::Interrupted { what: what.to_owned(), source })?;
         }
         let last = match probe() {
             Probe::Ready(value) => return Ok(value),

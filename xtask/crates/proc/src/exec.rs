@@ -33,7 +33,7 @@ pub enum ExecError {
     Failed { command: String, status: ExitStatus, tail: String },
     #[error("`{command}` did not end within {:.0} s:\n{tail}", .limit.as_secs_f64())]
     TimedOut { command: String, limit: Duration, tail: String },
-    #[error("`{command}` was stopped: {source}")]
+    #[error("`{command}` was stopped")]
     Interrupted { command: String, source: Interrupted },
 }
 

@@ -33,11 +33,16 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// None if there is no such process, or only its remains that nobody has collected: a zombie runs no more.
     pub fn of(pid: i32) -> Option<Identity> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The command name, in parentheses, may contain blanks and parentheses.
         let after_name = stat.rsplit_once(')')?.1;
-        let started = after_name.split_whitespace().nth(19)?.parse().ok()?;
+        let mut fields = after_name.split_whitespace();
+        if matches!(fields.next()?, "Z" | "X") {
+            return None;
+        }
+        let started = fields.nth(18)?.parse().ok()?;
         Some(Identity { pid, started })
     }
 

@@ -15,6 +15,8 @@ use crate::process::Identity;
 const EVENTS: &str = "events.jsonl";
 const HISTORIES: &str = "history";
 const OWNER: &str = "owner";
+/// Below the cache: the private folders of all runs.
+const PRIVATE: &str = "run";
 const LEDGER: &str = "processes";
 
 /// The folders of one run. Dropping it removes the private one, unless it is kept.
@@ -29,8 +31,8 @@ pub struct RunDir {
 impl RunDir {
     /// Makes `reports/<UTC time>-<label>` and `<cache>/run/<same name>`; first removes what dead runs left there.
     pub fn create(reports: &Path, cache: &Path, label: &str) -> anyhow::Result<RunDir> {
-        let private_root = cache.join("run");
-        sweep(&private_root);
+        sweep(cache);
+        let private_root = cache.join(PRIVATE);
         let stamp = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
         make_private_dir(&private_root)?;
@@ -140,11 +142,11 @@ pub fn write_private_file(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     write().with_context(|| format!("failed to write {}", file.display()))
 }
 
-/// Ends the processes and removes the folders of runs whose harness is dead.
+/// Ends the processes and removes the private folders below the cache of runs whose harness is dead.
 ///
 /// Only `kill -9` of the harness, or a power cut, leaves any. Never fails: it must not stand in a new run's way.
-pub fn sweep(private_root: &Path) {
-    let Ok(runs) = fs::read_dir(private_root) else { return };
+pub fn sweep(cache: &Path) {
+    let Ok(runs) = fs::read_dir(cache.join(PRIVATE)) else { return };
     for run in runs.flatten().map(|entry| entry.path()) {
         let owner = fs::read_to_string(run.join(OWNER)).ok().and_then(|text| text.parse::<Identity>().ok());
         match owner {
@@ -216,14 +218,26 @@ mod tests {
     }
 
     #[test]
+    fn runs_with_other_reports_share_no_private_folder() {
+        let root = temp("shared");
+        let runs: Vec<RunDir> =
+            (0..3).map(|n| RunDir::create(&root.join(format!("reports-{n}")), &root, "x").unwrap()).collect();
+        let private: std::collections::BTreeSet<&Path> = runs.iter().map(RunDir::private).collect();
+        assert_eq!(private.len(), 3, "{private:?}");
+        assert!(runs.iter().all(|run| run.private().ends_with(run.id()) && run.public().ends_with(run.id())));
+        drop(runs);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
     fn what_a_dead_run_left_is_swept_and_a_live_run_is_not() {
         let root = temp("sweep");
         let live = RunDir::create(&root.join("reports"), &root, "live").unwrap();
-        let dead = root.join("run").join("dead");
+        let dead = root.join(PRIVATE).join("dead");
         make_private_dir(&dead).unwrap();
         let gone = Identity { pid: Identity::me().pid, started: Identity::me().started + 1 };
         write_private_file(&dead.join(OWNER), gone.to_string().as_bytes()).unwrap();
-        sweep(&root.join("run"));
+        sweep(&root);
         assert!(!dead.exists());
         assert!(live.private().exists());
         drop(live);

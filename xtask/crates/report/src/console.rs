@@ -19,6 +19,9 @@ pub use screen::Screen;
 const LINE_BYTES: usize = 400;
 /// Lines of a message, and as many of evidence, shown at once; the files have the rest.
 const LINES: usize = 6;
+/// As many of a phase that broke: it ends the run, and the cause is often in the last line of a component's log.
+const PHASE_LINES: usize = 40;
+
 /// What is shown of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
@@ -159,7 +162,7 @@ impl Console {
         let word = self.toned(outcome.word(), tone(outcome));
         let mut text = format!("{phase} {word} {}\n", duration(seconds));
         if !fine {
-            text += &self.block(&outcome.message(), LINES);
+            text += &self.block(&outcome.message(), PHASE_LINES);
             self.bad.insert(format!("phase {phase}"), format!("{}: {}", outcome.word(), one_line(outcome)));
         }
         if let Outcome::Failed { evidence, .. } = outcome {

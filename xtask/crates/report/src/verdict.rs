@@ -66,7 +66,8 @@ fn teardown_broke(view: &View<'_>) -> bool {
     view.phases.iter().any(|phase| phase.name == "teardown" && phase.outcome().exit() != Exit::Ok)
 }
 
-fn worse(one: Exit, other: Exit) -> Exit {
+/// The code that a run with both ends with.
+pub fn worse(one: Exit, other: Exit) -> Exit {
     if rank(one) >= rank(other) { one } else { other }
 }
 

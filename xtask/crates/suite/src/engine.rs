@@ -1,18 +1,21 @@
 //! Runs the selected cases: connects, records, schedules, cleans up, lets the judges decide, and tells what happens.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use futures::FutureExt;
 use model::history::History;
 use model::{Cluster, Event, Outcome, StoredResource};
-use proc::interrupt::{self, Interrupted};
+use proc::interrupt;
 use tokio::sync::{RwLock, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::check::{Check, Run, Stop};
+use crate::check::{Check, Run, Stop, Verdict};
 use crate::ctx::{Ctx, Ground};
 use crate::judge::{Court, Judgement};
 use crate::record::{Clock, Recorder};
@@ -87,13 +90,12 @@ impl Engine<'_> {
     async fn run(&self, plan: Plan) -> anyhow::Result<()> {
         let cases = plan.cases.len();
         self.tell(Event::SuitePlanned { at: now(), cases, seed: self.options.seed });
-        let fields = self.connect(&plan).await?;
+        let fields = self.unless_it_breaks(self.connect(&plan)).await?;
         let ended = self.scenarios(&plan, &fields).await;
-        if ended.is_ok() {
-            self.wait_until_clean(&fields).await?;
-        }
-        let histories = self.histories(fields, ended.is_ok()).await?;
+        let histories = self.histories(fields, ended.is_ok()).await;
         let trouble = ended?;
+        self.look()?;
+        let histories = histories?;
         self.tell_residue(&histories);
         self.judge(&plan, &histories, &trouble);
         Ok(())
@@ -141,8 +143,7 @@ impl Engine<'_> {
             tasks.spawn(async move {
                 let _shared = gate.read_owned().await;
                 let profile = ctx.profile().name.clone();
-                let ended = tokio::time::timeout(limit, traffic::run(&ctx)).await;
-                let result = ended.unwrap_or_else(|_| Err(Stop::TimedOut { what: "the traffic's end".into() }));
+                let result = limited(limit, "the traffic's end", traffic::run(&ctx)).await;
                 // Left-overs of the traffic are noticed with those of the cases.
                 let _ = tokio::time::timeout(CLEAN_UP_LIMIT, ctx.clean_up()).await;
                 Done::Traffic(profile, result.map(|()| ctx.counters()))
@@ -153,7 +154,9 @@ impl Engine<'_> {
                 fields.get(case.profile).with_context(|| format!("profile `{}` is not running", case.profile))?;
             tasks.spawn(self.scenario(*case, field, Arc::clone(&slots)));
         }
-        self.wait_for_all(tasks).await
+        let trouble = self.wait_for_all(tasks).await?;
+        self.unless_it_breaks(self.wait_until_clean(fields)).await?;
+        Ok(trouble)
     }
 
     /// Waits for the tasks, a dead component, or Ctrl-C, whichever comes first.
@@ -166,16 +169,32 @@ impl Engine<'_> {
                     trouble.insert(profile, stop.into_outcome().message());
                 }
                 Ok(Some(Ok(_))) => {}
-                Ok(Some(Err(error))) => return Err(anyhow!("a check panicked, which is a bug of the suite: {error}")),
+                // Panics of checks are caught in the case; this is one of the engine.
+                Ok(Some(Err(error))) => return Err(anyhow!("a task of the suite panicked, a bug of ours: {error}")),
                 Err(_) => {}
             }
-            if interrupt::requested() {
-                tasks.abort_all();
-                return Err(Interrupted.into());
-            }
-            if let Some(casualty) = self.cluster.control.as_ref().and_then(|control| control.casualty()) {
-                tasks.abort_all();
-                return Err(anyhow!("{casualty}").context("a component died while the suite ran"));
+            // The tasks are aborted with the set.
+            self.look()?;
+        }
+    }
+
+    /// Fails if Ctrl-C was pressed or a component has died.
+    fn look(&self) -> anyhow::Result<()> {
+        interrupt::check()?;
+        match self.cluster.control.as_ref().and_then(|control| control.casualty()) {
+            Some(casualty) => Err(anyhow!("a component died while the suite ran: {casualty}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Does some work, as long as nobody interrupts it and all components live.
+    async fn unless_it_breaks<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        tokio::pin!(work);
+        loop {
+            match tokio::time::timeout(LOOK_EVERY, &mut work).await {
+                // What went wrong may be but a consequence.
+                Ok(result) => return self.look().and(result),
+                Err(_) => self.look()?,
             }
         }
     }
@@ -256,9 +275,13 @@ impl Engine<'_> {
             (self.sink)(Event::CaseStarted { at: now(), case: case.name() });
             let begin = Instant::now();
             // Every judged check has a judge, see the test of the table; its profile is running, see `scenarios`.
-            let Some(judgement) = court.judge(case.check.id, case.profile) else { continue };
-            let outcome = verdict(&judgement, trouble.get(case.profile));
-            self.tell(finished(case, outcome, begin.elapsed(), judgement.exercised, self.options));
+            let (outcome, exercised) = match catch_unwind(AssertUnwindSafe(|| court.judge(case.check.id, case.profile)))
+            {
+                Ok(Some(judgement)) => (verdict(&judgement, trouble.get(case.profile)), judgement.exercised),
+                Ok(None) => continue,
+                Err(panic) => (panicked(panic.as_ref()).into_outcome(), BTreeMap::new()),
+            };
+            self.tell(finished(case, outcome, begin.elapsed(), exercised, self.options));
         }
     }
 
@@ -290,11 +313,24 @@ async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
         return Outcome::errored("suite", "a judge was run as a scenario");
     };
     let limit = CASE_LIMIT.mul_f64(ctx.ground.cluster.info.factor);
-    match tokio::time::timeout(limit, function(ctx)).await {
-        Ok(Ok(())) => Outcome::Passed,
-        Ok(Err(stop)) => stop.into_outcome(),
-        Err(_) => Outcome::TimedOut { what: format!("the end of the check ({:.0} s)", limit.as_secs_f64()) },
+    match limited(limit, "the end of the check", function(ctx)).await {
+        Ok(()) => Outcome::Passed,
+        Err(stop) => stop.into_outcome(),
     }
+}
+
+/// Ends with what `work` ends with, its panic, or the time-out. A panic is a bug of ours and costs this case only.
+async fn limited(limit: Duration, what: &str, work: impl Future<Output = Verdict>) -> Verdict {
+    match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(verdict)) => verdict,
+        Ok(Err(panic)) => Err(panicked(panic.as_ref())),
+        Err(_) => Err(Stop::TimedOut { what: format!("{what} ({:.0} s)", limit.as_secs_f64()) }),
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Stop {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    Stop::Errored(anyhow!("it panicked, which is a bug of the suite: {}", text.unwrap_or("(no text)")))
 }
 
 fn unmet(check: &Check, ctx: &Ctx) -> Option<&'static str> {
@@ -347,4 +383,30 @@ fn finished(
 
 fn now() -> String {
     proc::progress::timestamp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(limit: Duration, work: impl Future<Output = Verdict>) -> Outcome {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        match runtime.block_on(limited(limit, "the end", work)) {
+            Ok(()) => Outcome::Passed,
+            Err(stop) => stop.into_outcome(),
+        }
+    }
+
+    #[test]
+    fn a_panic_of_a_check_is_an_error_of_its_case() {
+        let panics = async { Err(Stop::failed(format!("{}", [1, 2, 3].iter().rev().nth(7).expect("seven items")))) };
+        let Outcome::Errored { message, .. } = ended(Duration::from_secs(60), panics) else { panic!("not errored") };
+        assert!(message.contains("a bug of the suite: seven items"), "{message}");
+    }
+
+    #[test]
+    fn a_check_without_an_end_times_out_and_says_what_was_awaited() {
+        let outcome = ended(Duration::from_millis(1), std::future::pending());
+        assert_eq!(outcome, Outcome::TimedOut { what: "the end (0 s)".into() });
+    }
 }
