@@ -1,0 +1,146 @@
+//! Exit codes and messages of the command line, as far as no server is needed for them.
+
+#[expect(dead_code, reason = "the other half is for live.rs")]
+mod harness;
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::symlink;
+use std::process::Stdio;
+
+use harness::{Place, edit, targets_copy};
+
+#[test]
+fn what_does_not_exist_is_answered_with_what_does() {
+    let place = Place::new();
+    let table: &[(&[&str], &[&str])] = &[
+        (&["ci", "--arch", "mips"], &["`mips`", "amd64", "x86_64", "riscv64"]),
+        (&["build", "--arch", "amd64,mips"], &["`mips`", "loong64"]),
+        (&["up", "--arch", "mips"], &["`mips`", "arm64"]),
+        (&["build", "--component", "kubelet"], &["`kubelet`", "kube-apiserver", "etcd"]),
+        (&["up", "--profile", "nope"], &["`nope`", "default", "encrypted"]),
+        (&["ci", "--profile", "nope"], &["`nope`", "default"]),
+        (&["ci", "--check", "nope."], &["`nope.`", "cc.update-conflict"]),
+        (&["list", "--suite", "wach"], &["`wach`", "cc"]),
+        (&["explain", "nope"], &["`nope`", "cc.update-conflict"]),
+        (&["bench", "--only", "nope"], &["`nope`", "ready"]),
+        (&["ci", "--kubernetes", "module:1.2.3"], &["1.2.3", "1.36"]),
+        (&["ci", "--etcd", "tar:x"], &["tar:x", "checkout:PATH", "prebuilt:DIR"]),
+        (&["ci", "--seed", "x"], &["'x'", "--seed"]),
+        (&["ci", "--jobs", "0"], &["--jobs"]),
+        (&["ci", "--provider", "cloud"], &["'cloud'", "process"]),
+        (&["ci", "--level", "maybe"], &["'maybe'", "must"]),
+        (&["up", "--name", "../x"], &["../x", "letters"]),
+        (&["down"], &["no cluster `default`", "cargo xtask up"]),
+        (&["down", "--name", "a"], &["no cluster `a`"]),
+        (&["logs"], &["no cluster `default`"]),
+        (&["rejudge", "nope"], &["no run `nope`", "reports"]),
+        (&["frobnicate"], &["frobnicate"]),
+        (&[], &["ci", "build", "explain"]),
+    ];
+    for (args, parts) in table {
+        let ended = place.run(args).expect(2, parts);
+        assert_eq!(ended.stdout, "", "{args:?}");
+    }
+    assert!(place.runs().is_empty(), "a usage error left the run folders {:?}", place.runs());
+}
+
+#[test]
+fn a_selection_that_matches_nothing_is_not_green() {
+    let place = Place::new();
+    for command in ["list", "ci"] {
+        place.run(&[command, "--suite", "cc", "--check", "storage."]).expect(4, &["matches no check"]);
+    }
+    assert!(place.runs().is_empty());
+}
+
+#[test]
+fn broken_target_data_is_told_line_by_line_by_every_command_that_reads_it() {
+    let place = Place::new();
+    let data = place.root.join("data");
+    targets_copy(&data);
+    edit(&data.join("amd64.yaml"), "name:", "bogus: 1\nname:");
+    edit(&data.join("arm64.yaml"), "name: arm64", "name: 7");
+    let data = data.display().to_string();
+    for command in ["ci", "build", "up", "targets"] {
+        let ended = place.run(&[command, "--targets", &data]).expect(96, &[]);
+        for part in ["amd64.yaml", "arm64.yaml"] {
+            assert_eq!(ended.stderr.lines().filter(|line| line.contains(part)).count(), 1, "{}", ended.stderr);
+        }
+    }
+    assert!(place.runs().is_empty());
+}
+
+#[test]
+fn a_build_that_cannot_be_is_a_build_error() {
+    let place = Place::new();
+    let mut command = place.command(&["build"]);
+    command.env("PATH", &place.root);
+    place.start_command(command).end().expect(101, &["no `go` on PATH", "https://go.dev/dl/"]);
+
+    let dir = place.root.join("prebuilt");
+    std::fs::create_dir(&dir).unwrap();
+    let spec = format!("prebuilt:{}", dir.display());
+    let prebuilt = |arch| place.run(&["build", "--component", "etcd", "--etcd", &spec, "--arch", arch]);
+    prebuilt("amd64").expect(101, &["prebuilt/etcd", "neither"]);
+
+    symlink(env!("CARGO_BIN_EXE_xtask"), dir.join("etcd")).unwrap();
+    let foreign = if std::env::consts::ARCH == "riscv64" { "amd64" } else { "riscv64" };
+    prebuilt(foreign).expect(101, &["ELF machine", foreign, "expected"]);
+
+    // The pipeline says the same, and its report too.
+    place.run(&["ci", "--arch", foreign, "--kubernetes", &spec, "--etcd", &spec]).expect(101, &["build errored"]);
+    let junit = std::fs::read_to_string(place.the_run().join("junit.xml")).unwrap();
+    assert!(junit.contains("neither") || junit.contains("ELF machine"), "{junit}");
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_named() {
+    let place = Place::new();
+    std::fs::write(place.root.join("file"), "").unwrap();
+    for (flag, needs) in [("--reports", &["ci"][..]), ("--cache", &["ci"]), ("--cache", &["up"])] {
+        let args = [needs, &[flag, "file/below"]].concat();
+        place.run(&args).expect(102, &["file/below", flag]);
+    }
+    assert!(place.runs().is_empty());
+}
+
+#[test]
+fn without_a_home_only_what_needs_the_cache_fails() {
+    let place = Place::new();
+    for home in [None, Some("")] {
+        let run = |args: &[&str]| {
+            let mut command = place.command(args);
+            command.env_clear();
+            home.map(|home| command.env("HOME", home).env("XDG_CACHE_HOME", home));
+            place.start_command(command).end()
+        };
+        for args in [&["list"][..], &["targets", "--json"], &["explain", "cc.update-conflict"]] {
+            assert!(!run(args).expect(0, &[]).stdout.is_empty());
+        }
+        run(&["down"]).expect(2, &["HOME", "--cache"]);
+    }
+}
+
+#[test]
+fn output_that_nobody_wants_is_no_error_and_output_that_is_lost_is_one() {
+    let place = Place::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let run =
+        |stdout: Stdio| place.command(&["list", "--json"]).stdout(stdout).stderr(Stdio::piped()).output().unwrap();
+    let closed = run(writer.into());
+    assert_eq!((closed.status.code(), closed.stderr.len()), (Some(0), 0), "{closed:?}");
+    let full = run(OpenOptions::new().write(true).open("/dev/full").unwrap().into());
+    assert_eq!(full.status.code(), Some(102));
+    assert!(String::from_utf8_lossy(&full.stderr).contains("standard output"), "{full:?}");
+}
+
+#[test]
+fn what_is_printed_for_scripts_is_json() {
+    let place = Place::new();
+    for args in [&["list", "--json"][..], &["targets", "--json"], &["explain", "cc.update-conflict", "--json"]] {
+        let ended = place.run(args).expect(0, &[]);
+        serde_json::from_str::<serde_json::Value>(&ended.stdout).unwrap();
+        assert_eq!(ended.stderr, "");
+    }
+}

@@ -1,0 +1,230 @@
+//! What the tests of the command line share: starting it with folders of its own, reading what it wrote, looking for
+//! processes that it left behind.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use proc::deadline::{OnInterrupt, Probe, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Guards against a hang only; what is waited for takes seconds.
+const LIMIT: Duration = Duration::from_secs(300);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Folders of one test: its own reports and its own cache, so that neither another test nor a cluster that a developer
+/// keeps running is touched. Dropping it kills what still runs.
+pub(crate) struct Place {
+    pub(crate) root: PathBuf,
+}
+
+/// An ended command.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A command that runs.
+pub(crate) struct Running {
+    child: Child,
+    out: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let root = std::env::temp_dir().join(format!("archproof-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        Place { root: root.canonicalize().unwrap() }
+    }
+
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.root.join("cache")
+    }
+
+    pub(crate) fn reports(&self) -> PathBuf {
+        self.root.join("reports")
+    }
+
+    /// The command line on the folders of this place.
+    #[expect(clippy::disallowed_methods, reason = "the command line is what is tested")]
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        command.args(args).stdin(Stdio::null()).current_dir(&self.root);
+        command
+            .env("ARCHPROOF_CACHE", self.cache())
+            .env("ARCHPROOF_REPORTS", self.reports())
+            .env_remove("RUST_BACKTRACE");
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+        self.start(args).end()
+    }
+
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        self.start_command(self.command(args))
+    }
+
+    /// Output goes to files: nobody has to read it for the command to go on.
+    pub(crate) fn start_command(&self, mut command: Command) -> Running {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let out = self.root.join(format!("output-{}", NEXT.fetch_add(1, Ordering::SeqCst)));
+        let file = |ending| std::fs::File::create(out.with_extension(ending)).unwrap();
+        let child = command.stdout(file("stdout")).stderr(file("stderr")).spawn().unwrap();
+        Running { child, out }
+    }
+
+    /// Run folders, the oldest first.
+    pub(crate) fn runs(&self) -> Vec<PathBuf> {
+        entries(&self.reports())
+    }
+
+    /// The folder of the only run.
+    pub(crate) fn the_run(&self) -> PathBuf {
+        let runs = self.runs();
+        assert_eq!(runs.len(), 1, "{runs:?}");
+        runs[0].clone()
+    }
+
+    /// The private folders of runs.
+    pub(crate) fn private(&self) -> Vec<PathBuf> {
+        entries(&self.cache().join("run"))
+    }
+
+    /// The events of the only run so far; none before it has begun.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let Some(run) = self.runs().pop() else { return Vec::new() };
+        let text = std::fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
+        // The last line may be in the making.
+        text.split_inclusive('\n').filter(|l| l.ends_with('\n')).map(|l| serde_json::from_str(l).unwrap()).collect()
+    }
+
+    /// Waits for an event of the only run for which `wanted` holds.
+    pub(crate) fn wait_for_event(&self, running: &mut Running, what: &str, wanted: impl Fn(&Value) -> bool) {
+        wait(what, || {
+            if self.events().iter().any(&wanted) {
+                return Probe::Ready(());
+            }
+            match running.child.try_wait().unwrap() {
+                Some(status) => Probe::Hopeless(anyhow::anyhow!("it ended ({status}):\n{}", running.stderr())),
+                None => Probe::NotYet("no such event yet".into()),
+            }
+        });
+    }
+
+    /// Processes whose command line mentions this place, apart from the command that the test itself started.
+    pub(crate) fn processes(&self) -> Vec<(i32, String)> {
+        let mark = self.root.display().to_string();
+        let numbers =
+            entries(Path::new("/proc")).into_iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok());
+        let named = numbers.filter_map(|pid: i32| {
+            let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let line = String::from_utf8_lossy(&bytes).replace('\0', " ");
+            line.contains(&mark).then_some((pid, line))
+        });
+        named.collect()
+    }
+
+    /// The only process whose command line contains `part`.
+    pub(crate) fn process(&self, part: &str) -> i32 {
+        let found: Vec<_> = self.processes().into_iter().filter(|(_, line)| line.contains(part)).collect();
+        assert_eq!(found.len(), 1, "processes with `{part}`: {found:?}");
+        found[0].0
+    }
+
+    /// Everything that belonged to this place is gone, or soon will be.
+    pub(crate) fn assert_nothing_runs(&self) {
+        wait("the end of all processes", || match self.processes() {
+            left if left.is_empty() => Probe::Ready(()),
+            left => Probe::NotYet(format!("{left:?}")),
+        });
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for (pid, _) in self.processes() {
+            send(pid, Signal::KILL);
+        }
+        // What is left is in the system's folder for such things.
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+impl Running {
+    pub(crate) fn signal(&self, signal: Signal) {
+        send(i32::try_from(self.child.id()).unwrap(), signal);
+    }
+
+    pub(crate) fn end(mut self) -> Ended {
+        let status = wait("the command's end", || match self.child.try_wait().unwrap() {
+            Some(status) => Probe::Ready(status),
+            None => Probe::NotYet(format!("it is still running:\n{}", self.stderr())),
+        });
+        let stdout = std::fs::read_to_string(self.out.with_extension("stdout")).unwrap();
+        Ended { status, stdout, stderr: self.stderr() }
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        std::fs::read_to_string(self.out.with_extension("stderr")).unwrap()
+    }
+}
+
+impl Ended {
+    /// Fails unless the code and all parts of the message are as expected.
+    pub(crate) fn expect(self, code: i32, parts: &[&str]) -> Ended {
+        assert_eq!(self.status.code(), Some(code), "{}\n{}", self.stdout, self.stderr);
+        for part in parts {
+            assert!(self.stderr.contains(part), "`{part}` is missing in: {}", self.stderr);
+        }
+        self
+    }
+}
+
+/// A signal to a process that may have ended.
+pub(crate) fn send(pid: i32, signal: Signal) {
+    let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+}
+
+pub(crate) fn wait<T>(what: &str, probe: impl FnMut() -> Probe<T>) -> T {
+    until(what, LIMIT, LOOK_EVERY, OnInterrupt::Stop, probe).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Sorted; none if the folder does not exist.
+pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// A copy of the checkout's `targets/` that a test may break.
+pub(crate) fn targets_copy(to: &Path) {
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets"), to);
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in entries(from) {
+        let copy_of = to.join(entry.file_name().unwrap());
+        if entry.is_dir() {
+            copy(&entry, &copy_of);
+        } else {
+            std::fs::copy(&entry, copy_of).unwrap();
+        }
+    }
+}
+
+/// Replaces a text that must be there.
+pub(crate) fn edit(file: &Path, from: &str, to: &str) {
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.contains(from), "`{from}` is not in {}", file.display());
+    std::fs::write(file, text.replacen(from, to, 1)).unwrap();
+}

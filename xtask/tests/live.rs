@@ -1,0 +1,339 @@
+//! The command line on real components of this machine's architecture: green runs, interrupts, deaths, kept clusters.
+//!
+//! The components come through the normal cache, and are built if they are not there. Everything else lies in folders
+//! of the test's own.
+
+mod harness;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use harness::{Place, edit, entries, send, targets_copy, wait};
+use proc::RunDir;
+use proc::deadline::Probe;
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// `--kubernetes` and `--etcd` with the folders of what the normal cache holds.
+fn sources() -> [&'static str; 4] {
+    static SPECS: OnceLock<(String, String)> = OnceLock::new();
+    let (kubernetes, etcd) = SPECS.get_or_init(|| {
+        let place = Place::new();
+        let mut command = place.command(&["build", "--json"]);
+        command.env_remove("ARCHPROOF_CACHE");
+        let built: Value = serde_json::from_str(&place.start_command(command).end().expect(0, &[]).stdout).unwrap();
+        let of_host = built.as_object().unwrap().values().next().unwrap();
+        let spec = |component: &str| {
+            let path = Path::new(of_host["by_component"][component]["path"].as_str().unwrap());
+            format!("prebuilt:{}", path.parent().unwrap().display())
+        };
+        (spec("kube-apiserver"), spec("etcd"))
+    });
+    ["--kubernetes", kubernetes, "--etcd", etcd]
+}
+
+fn with_sources<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [args, &sources()].concat()
+}
+
+/// A run with enough to do that it does not end before something is done to it.
+fn busy() -> Vec<&'static str> {
+    with_sources(&["ci", "--seed", "1", "--suite", "storage", "--profile", "default"])
+}
+
+fn is(event: &Value, name: &str, key: &str, value: &str) -> bool {
+    event["event"] == name && event[key] == value
+}
+
+fn json(file: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// Name of each case of junit.xml, with the type of its error or failure.
+fn junit(run: &Path) -> Vec<(String, Option<String>)> {
+    let text = std::fs::read_to_string(run.join("junit.xml")).unwrap();
+    let document = roxmltree::Document::parse(&text).unwrap();
+    let cases = document.descendants().filter(|node| node.has_tag_name("testcase"));
+    let read = |case: roxmltree::Node<'_, '_>| {
+        let bad = case.children().find(|child| child.has_tag_name("error") || child.has_tag_name("failure"));
+        let kind = bad.map(|bad| bad.attribute("type").unwrap().to_owned());
+        (case.attribute("name").unwrap().to_owned(), kind)
+    };
+    cases.map(read).collect()
+}
+
+fn kind_of<'a>(cases: &'a [(String, Option<String>)], name: &str) -> Option<&'a str> {
+    let found = cases.iter().find(|(case, _)| case == name);
+    found.unwrap_or_else(|| panic!("no case `{name}` in {cases:?}")).1.as_deref()
+}
+
+fn assert_file(file: PathBuf) {
+    let length = std::fs::metadata(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())).len();
+    assert!(length > 0, "{} is empty", file.display());
+}
+
+/// Judges whose cases the green run includes, once they exist.
+const JUDGED: [&str; 3] = ["watch.ordered", "watch.unique", "rv.list-is-store-revision"];
+
+#[test]
+fn a_green_run_writes_every_report_and_can_be_judged_again() {
+    let place = Place::new();
+    let known: Value = serde_json::from_str(&place.run(&["list", "--json"]).stdout).unwrap();
+    let known: Vec<&str> = known.as_array().unwrap().iter().map(|row| row["check"].as_str().unwrap()).collect();
+    let judged: Vec<&str> = JUDGED.into_iter().filter(|id| known.contains(id)).collect();
+    let mut args =
+        with_sources(&["ci", "--seed", "7", "--json", "--profile", "default", "--check", "cc.update-conflict"]);
+    judged.iter().for_each(|id| args.extend(["--check", id]));
+    let ended = place.run(&args).expect(0, &["all as expected (exit 0)"]);
+    place.assert_nothing_runs();
+    assert_eq!(place.private(), Vec::<PathBuf>::new());
+
+    let run = place.the_run();
+    let record = json(&run.join("run.json"));
+    assert_eq!(record, serde_json::from_str::<Value>(&ended.stdout).unwrap());
+    assert_eq!((&record["exit"]["code"], &record["run"]["seed"]), (&0.into(), &7.into()));
+    assert_eq!(record["planned"], 1 + judged.len());
+    let cases = junit(&run);
+    assert!(cases.iter().all(|(_, bad)| bad.is_none()), "{cases:?}");
+    for name in ["build", "boot", "suite", "teardown", "run", "cc.update-conflict"] {
+        kind_of(&cases, name);
+    }
+    let events = place.events();
+    assert_eq!(
+        (&events[0]["event"], &events[events.len() - 1]["event"]),
+        (&"run-started".into(), &"run-finished".into())
+    );
+    for file in ["summary.md", "logs/default.etcd-main.log", "logs/default.kube-apiserver.log"] {
+        assert_file(run.join(file));
+    }
+    assert_file(run.join("history/default.main/meta.json"));
+    assert!(!run.join("stores").exists(), "stores are evidence, and a green run needs none");
+
+    judge_again(&place, &run, &judged);
+}
+
+fn judge_again(place: &Place, run: &Path, judged: &[&str]) {
+    let ended = place.run(&["rejudge", &run.display().to_string(), "--json"]);
+    if judged.is_empty() {
+        ended.expect(4, &["nothing that a judge decides"]);
+        return;
+    }
+    let verdicts: Vec<Value> = serde_json::from_str(&ended.expect(0, &[]).stdout).unwrap();
+    let cases: BTreeSet<&str> = verdicts.iter().map(|verdict| verdict["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, judged.iter().copied().collect());
+    for verdict in &verdicts {
+        assert_eq!(verdict["outcome"], verdict["recorded"]["outcome"], "{verdict}");
+    }
+}
+
+#[test]
+fn an_interrupt_in_the_suite_keeps_the_evidence_and_leaves_nothing() {
+    let place = Place::new();
+    let mut running = place.start(&busy());
+    place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
+    // With a stopped apiserver the suite cannot end before the interrupt.
+    send(place.process("--secure-port"), Signal::STOP);
+    running.signal(Signal::INT);
+    running.end().expect(130, &["interrupted: collecting evidence", "interrupted (exit 130)"]);
+    place.assert_nothing_runs();
+    assert_eq!(place.private(), Vec::<PathBuf>::new());
+
+    let run = place.the_run();
+    let events = place.events();
+    assert!(is(events.last().unwrap(), "run-finished", "exit", "interrupted"), "{events:?}");
+    let cases = junit(&run);
+    assert_eq!(kind_of(&cases, "run"), Some("interrupted"));
+    assert!(kind_of(&cases, "suite").is_some());
+    assert_eq!(kind_of(&cases, "teardown"), None);
+    assert_eq!(json(&run.join("run.json"))["exit"]["code"], 130);
+    for file in ["summary.md", "stores/default.main.db", "history/default.main/meta.json", "logs/default.etcd-main.log"]
+    {
+        assert_file(run.join(file));
+    }
+}
+
+#[test]
+fn an_interrupt_in_boot_and_in_teardown_ends_with_130_too() {
+    for phase in ["boot", "teardown"] {
+        let place = Place::new();
+        let mut running = place.start(&with_sources(&["ci", "--check", "cc.update-conflict", "--profile", "default"]));
+        place.wait_for_event(&mut running, phase, |event| is(event, "phase-started", "phase", phase));
+        running.signal(Signal::INT);
+        running.end().expect(130, &["interrupted (exit 130)"]);
+        place.assert_nothing_runs();
+        assert_eq!(place.private(), Vec::<PathBuf>::new());
+        assert_eq!(kind_of(&junit(&place.the_run()), "run"), Some("interrupted"));
+    }
+}
+
+#[test]
+fn an_interrupt_during_a_go_build_ends_the_compilers() {
+    let place = Place::new();
+    let mut command = place.command(&["build", "--component", "etcd"]);
+    // With a cold cache there is more to do than can be done before the interrupt.
+    command.env("GOCACHE", place.root.join("go-cache"));
+    let running = place.start_command(command);
+    wait("go build", || {
+        let builds = place.processes().into_iter().any(|(_, line)| line.contains("build -v"));
+        if builds { Probe::Ready(()) } else { Probe::NotYet(running.stderr()) }
+    });
+    running.signal(Signal::INT);
+    running.end().expect(130, &["`", "was stopped: interrupted"]);
+    place.assert_nothing_runs();
+    assert_eq!(entries(&place.cache().join("components")), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn kill_9_leaves_no_process_and_the_next_run_removes_the_rest() {
+    let place = Place::new();
+    let mut running = place.start(&busy());
+    place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
+    assert!(place.processes().len() >= 2, "{:?}", place.processes());
+    running.signal(Signal::KILL);
+    assert!(running.end().status.code().is_none());
+    place.assert_nothing_runs();
+    assert_eq!(place.private().len(), 1, "a run that was killed cannot remove its folder");
+
+    place.run(&["ci", "--etcd", "prebuilt:/nonexistent"]).expect(101, &["neither"]);
+    assert_eq!(place.private(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_component_that_dies_in_the_suite_is_named_and_nothing_after_it_is_green() {
+    for (part, name) in [("--secure-port", "kube-apiserver"), ("--listen-peer-urls", "etcd-main")] {
+        let place = Place::new();
+        let mut running = place.start(&busy());
+        place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
+        send(place.process(part), Signal::KILL);
+        let log = format!("logs/default.{name}.log");
+        let died = format!("default/{name} ended by itself (signal: 9");
+        let ended = running.end().expect(102, &[&died, "the last lines of", &log, "infrastructure failed (exit 102)"]);
+        place.assert_nothing_runs();
+
+        let run = place.the_run();
+        let text = std::fs::read_to_string(run.join(&log)).unwrap();
+        let words: String = text.lines().last().unwrap().chars().take(60).collect();
+        assert!(ended.stderr.contains(&words), "{words}\n{}", ended.stderr);
+        let record = json(&run.join("run.json"));
+        assert_eq!(record["exit"]["code"], 102);
+        assert!(record["counts"]["passed"].as_u64() < record["planned"].as_u64(), "{record}");
+        assert_eq!(kind_of(&junit(&run), "suite"), Some("infrastructure"));
+        assert_file(run.join("stores/default.main.db"));
+    }
+}
+
+#[test]
+fn a_component_that_does_not_start_shows_what_it_said() {
+    let place = Place::new();
+    let data = place.root.join("data");
+    targets_copy(&data);
+    edit(&data.join("profiles.yaml"), "etcd-compaction-interval: \"0\"", "no-such-flag: \"1\"");
+    let data = data.display().to_string();
+    let args = with_sources(&["ci", "--check", "cc.update-conflict", "--profile", "default", "--targets", &data]);
+    let parts = ["default/kube-apiserver ended (exit status: 1)", "unknown flag: --no-such-flag", "exit 102"];
+    place.run(&args).expect(102, &parts);
+    place.assert_nothing_runs();
+    assert!(kind_of(&junit(&place.the_run()), "boot").is_some());
+}
+
+#[test]
+fn a_kept_cluster_is_found_by_its_name_until_it_ends() {
+    let place = Place::new();
+    let up = with_sources(&["up", "--json", "--name", "kept"]);
+    let info: Value = serde_json::from_str(&place.run(&up).expect(0, &[]).stdout).unwrap();
+    assert_file(info["profiles"]["default"]["kubeconfig"].as_str().unwrap().into());
+    place.run(&up).expect(2, &["a cluster `kept` is running", "cargo xtask down --name kept"]);
+    let logs = place.run(&["logs", "--name", "kept"]).expect(0, &[]);
+    assert_eq!(logs.stdout, "default/etcd-main\ndefault/kube-apiserver\n");
+    let log = place.run(&["logs", "--name", "kept", "default/etcd-main"]).expect(0, &[]);
+    assert!(log.stdout.contains("ready to serve client requests"), "{}", log.stdout);
+    place.run(&["logs", "--name", "kept", "default/kubelet"]).expect(2, &["default/kube-apiserver"]);
+    place.run(&["down", "--name", "other"]).expect(2, &["there are: kept"]);
+    place.run(&["down", "--name", "kept"]).expect(0, &["has ended"]);
+    place.assert_nothing_runs();
+    assert_eq!(place.private(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_keeper_that_is_killed_takes_its_cluster_along_and_of_two_only_one_gets_the_name() {
+    let place = Place::new();
+    let up = with_sources(&["up"]);
+    let both = [place.start(&up), place.start(&up)].map(|running| running.end());
+    let mut codes: Vec<Option<i32>> = both.iter().map(|ended| ended.status.code()).collect();
+    codes.sort();
+    assert_eq!(codes, [Some(0), Some(2)], "{both:?}");
+
+    send(place.process("--foreground"), Signal::KILL);
+    place.assert_nothing_runs();
+    place.run(&["logs"]).expect(2, &["no cluster `default`"]);
+    place.run(&["down"]).expect(0, &["had ended already", "killed"]);
+    assert_eq!(place.private(), Vec::<PathBuf>::new());
+    place.run(&["down"]).expect(2, &["no cluster `default`"]);
+}
+
+#[test]
+fn a_keeper_that_cannot_start_its_cluster_says_why_and_with_which_code() {
+    let place = Place::new();
+    place.run(&["up", "--etcd", "prebuilt:/nonexistent"]).expect(101, &["did not start", "neither /nonexistent"]);
+    place.assert_nothing_runs();
+}
+
+#[test]
+fn the_compilers_own_words_are_shown() {
+    let place = Place::new();
+    let server = place.root.join("etcd/server");
+    std::fs::create_dir_all(&server).unwrap();
+    std::fs::write(server.join("go.mod"), "module go.etcd.io/etcd/server/v3\n\ngo 1.21\n").unwrap();
+    std::fs::write(server.join("main.go"), "package main\n\nfunc main() {\n\tmissing(\n}\n").unwrap();
+    let spec = format!("checkout:{}", place.root.join("etcd").display());
+    let parts = ["main.go:5:1: syntax error", "to repeat it: cd "];
+    place.run(&["build", "--component", "etcd", "--etcd", &spec]).expect(101, &parts);
+}
+
+/// The listeners take, one after the other, the store's client port, its peer port and the apiserver's port.
+#[test]
+fn a_port_that_is_taken_meanwhile_costs_an_attempt_and_no_more() {
+    let place = Place::new();
+    let catalogue = targets::Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets")).unwrap();
+    let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
+    let target = catalogue.host_target(&machine).unwrap();
+    let [_, kubernetes, _, etcd] = sources();
+    let sources =
+        [("kubernetes", kubernetes), ("etcd", etcd)].map(|(set, spec)| (set.to_owned(), spec.parse().unwrap()));
+    let artifacts = build::build(&build::Request {
+        target,
+        components: &catalogue.components,
+        modules_dir: &place.root,
+        cache_dir: &place.cache(),
+        sources: sources.into(),
+        only: None,
+        offline: true,
+    })
+    .unwrap();
+    let run = RunDir::create(&place.reports(), &place.cache(), "ports").unwrap();
+
+    let [client, peer, apiserver] = [0, 4, 8];
+    let asked = AtomicUsize::new(0);
+    let taken = std::sync::Mutex::new(Vec::new());
+    let ports = || {
+        let number = asked.fetch_add(1, Ordering::SeqCst);
+        if ![client, peer, apiserver].contains(&number) {
+            return proc::ports::free();
+        }
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        taken.lock().unwrap().push(listener);
+        Ok(port)
+    };
+    let topology = boot::Topology { profiles: vec![catalogue.profile("default").unwrap().clone()] };
+    let booted = boot::up_on(target, &artifacts, &topology, &run, &ports).unwrap();
+
+    assert_eq!(asked.load(Ordering::SeqCst), 12, "three ports for each of three failed attempts and a good one");
+    let left = place.processes();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.iter().any(|(_, line)| line.contains("/default/4/main")), "the last attempt's store runs: {left:?}");
+    booted.stop();
+    place.assert_nothing_runs();
+}
