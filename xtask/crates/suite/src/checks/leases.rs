@@ -178,8 +178,8 @@ async fn the_window_ends(ctx: &Ctx, times: &Times) -> Verdict {
 async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
     let begin = Instant::now();
     let mut writes = BTreeMap::new();
-    // A slow machine does not fill the first lease within the window; a later one may fare better.
-    for _ in 0..3 {
+    // A slow machine that runs other checks as well does not fill the first lease within the window, but a later one.
+    for _ in 0..5 {
         let first = writes.len();
         writes.extend(fill(ctx, begin, first..=first + MOST).await?);
         let changes = recorded(ctx, writes.len()).await?;
