@@ -13,7 +13,7 @@ use proc::deadline::{OnInterrupt, Probe, until};
 use proc::exec::{self, Shell, cmd};
 use proc::{Daemon, RunDir, Spec, progress};
 use serde::Serialize;
-use suite::judge;
+
 use targets::Catalogue;
 
 use super::{print, print_json, target};

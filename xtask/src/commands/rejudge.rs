@@ -42,7 +42,7 @@ pub(crate) fn run(paths: &Paths, options: &RejudgeOptions) -> Result<Exit, Failu
 
 /// Every judged case of the run, judged again.
 fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
-    let court = suite::judge::Court::new(histories);
+    let court = judge::Court::new(histories);
     let mut verdicts = Vec::new();
     for check in suite::all().filter(|check| matches!(check.run, Run::Judge)) {
         for profile in check.profiles {

@@ -32,14 +32,15 @@ const ARCHITECTURES: [&str; 15] = [
 /// Which of our crates each may use. A stage knows the data and the tools, never another stage.
 const EDGES: &[(&str, &[&str])] = &[
     ("model", &[]),
+    ("judge", &["model"]),
     ("proc", &[]),
     ("tls", &["model"]),
     ("targets", &["model", "proc", "tls"]),
     ("build", &["model", "proc", "tls"]),
     ("boot", &["model", "proc", "tls"]),
-    ("suite", &["model", "proc", "tls"]),
+    ("suite", &["judge", "model", "proc", "tls"]),
     ("report", &["model", "proc", "tls"]),
-    ("xtask", &["model", "proc", "tls", "targets", "build", "boot", "suite", "report"]),
+    ("xtask", &["judge", "model", "proc", "tls", "targets", "build", "boot", "suite", "report"]),
 ];
 
 #[test]

@@ -7,10 +7,8 @@ pub mod api;
 pub mod check;
 mod checks;
 mod ctx;
-pub mod decode;
 mod engine;
 pub mod history_files;
-pub mod judge;
 pub mod object;
 pub mod record;
 mod selection;
@@ -19,6 +17,7 @@ mod traffic;
 mod wait;
 pub mod watch;
 
+pub use ::judge::{self, decode};
 pub use check::{Check, Need, Run};
 pub use checks::{all, find};
 pub use ctx::Ctx;

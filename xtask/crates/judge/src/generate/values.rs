@@ -6,16 +6,16 @@ use crate::decode::PROTOBUF_MAGIC;
 
 /// The value of the label `color`; what selectors select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::judge) enum Color {
+pub(crate) enum Color {
     Red,
     Blue,
 }
 
 /// What stays the same for an object's life.
-pub(in crate::judge) struct Identity {
+pub(crate) struct Identity {
     pub(super) name: String,
     namespace: String,
-    pub(in crate::judge) uid: std::sync::Arc<str>,
+    pub(crate) uid: std::sync::Arc<str>,
     json: bool,
 }
 
@@ -33,7 +33,7 @@ impl Color {
 }
 
 impl Identity {
-    pub(in crate::judge) fn new(key: &str, random: &mut Rng) -> Identity {
+    pub(crate) fn new(key: &str, random: &mut Rng) -> Identity {
         let mut segments = key.rsplit('/');
         let mut segment = || segments.next().unwrap_or_default().to_owned();
         let (name, namespace) = (segment(), segment());
@@ -41,7 +41,7 @@ impl Identity {
         Identity { name, namespace, uid: uid.into(), json: random.u8(0..8) == 0 }
     }
 
-    pub(in crate::judge) fn value(&self, color: Color) -> Vec<u8> {
+    pub(crate) fn value(&self, color: Color) -> Vec<u8> {
         if self.json { self.json(color) } else { self.protobuf(color) }
     }
 

@@ -23,7 +23,7 @@ use model::history::{
     Stream, Verb,
 };
 
-use crate::judge::generate::values::{Color, Identity};
+use crate::generate::values::{Color, Identity};
 
 pub(super) const PREFIX: &str = "/registry/configmaps/ns/";
 pub(super) const ELSEWHERE: &str = "/registry/configmaps/other/";

@@ -45,7 +45,7 @@ impl<'h> Court<'h> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::generate::of_events;
+    use crate::generate::of_events;
     use model::history::FrameKind;
 
     fn on(profile: &str, mut history: History) -> History {

@@ -1,18 +1,20 @@
 //! Judges: pure functions from a recorded history to the places where a guarantee was broken. No clock, no network.
 //!
 //! A judge says what it has exercised; a guarantee that was not exercised is never a pass. All judges of a history share
-//! one [`Prepared`]; the functions that take a [`History`] alone are for the table of checks. A recording that is not
+//! one [`Prepared`]; the functions that take a [`History`] alone are for callers that ask one thing. A recording that is not
 //! sound in itself is judged by [`truth`] only: the others then say that they cannot know.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `prepared`, `keys`, `view`, `trace`, `known` | the history made ready: what was expected, what came, what time proves |
+//! | `decode` | stored bytes: their encoding, the protobuf envelope, metadata |
 //! | `selector`, `query`, `stored` | reading selectors, queries and stored values |
 //! | `truth` | the recording itself, and the answers to writes |
 //! | `content`, `order`, `gaps`, `bookmarks`, `agree` | watch streams |
 //! | `lists`, `gets` | reads |
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
 
+pub mod decode;
 pub mod generate;
 
 mod agree;
@@ -117,7 +119,7 @@ fn judge_prepared(prepared: &Prepared<'_>, judge: PreparedJudge, is_truth: bool)
     }
 }
 
-/// A function of a history alone for each judge, as the table of checks wants it.
+/// A function of a history alone for each judge, for callers that ask one thing of one history.
 macro_rules! alone {
     ($($(#[$doc:meta])* $name:ident: $id:literal;)*) => {
         $($(#[$doc])* pub fn $name(history: &History) -> Judgement {
