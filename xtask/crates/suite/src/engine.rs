@@ -149,10 +149,10 @@ impl Engine<'_> {
                 Done::Traffic(profile, result.map(|()| ctx.counters()))
             });
         }
-        for case in plan.cases.iter().filter(|case| matches!(case.check.run, Run::Scenario(_))) {
+        for case in longest_first(plan) {
             let field =
                 fields.get(case.profile).with_context(|| format!("profile `{}` is not running", case.profile))?;
-            tasks.spawn(self.scenario(*case, field, Arc::clone(&slots)));
+            tasks.spawn(self.scenario(case, field, Arc::clone(&slots)));
         }
         let trouble = self.wait_for_all(tasks).await?;
         self.unless_it_breaks(self.wait_until_clean(fields)).await?;
@@ -297,6 +297,15 @@ fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
         (_, Some(trouble)) => Outcome::errored("traffic", trouble.clone()),
         (outcome, None) => outcome,
     }
+}
+
+/// The scenarios, those on the profile with the fewest cases first: cases that need a profile for themselves, or wait for
+/// an expiry, are few on theirs, follow each other there, and are what a run waits for in the end.
+fn longest_first(plan: &Plan) -> Vec<Case> {
+    let mut cases: Vec<Case> =
+        plan.cases.iter().copied().filter(|case| matches!(case.check.run, Run::Scenario(_))).collect();
+    cases.sort_by_key(|case| plan.cases.iter().filter(|other| other.profile == case.profile).count());
+    cases
 }
 
 /// The profiles on which a judge needs traffic.

@@ -71,13 +71,13 @@ pub(super) static CHECKS: &[Check] = &[
                    parse to what the answer said except the resource version. Server: it makes YAML by reading its \
                    JSON as YAML (sigs.k8s.io/yaml JSONToYAML), which turns U+0085 into a space and refuses U+007F to \
                    U+009F and U+FFFE with 500; against the requirement, so the check names these three and \
-                   wants nothing worse. On `disruptive` the apiserver is \
+                   wants nothing worse. On `reflagged` the apiserver is \
                    started again with two wrong values and must end, with the message in its log.",
         by_hand: "kube-apiserver --storage-media-type=application/yaml; kubectl create cm a; \
                   etcdctl get --print-value-only /registry/configmaps/default/a; \
                   kube-apiserver --storage-media-type=application/xml (ends)",
-        profiles: &["yaml", "disruptive"],
-        needs: &[Need::Disrupts("disruptive")],
+        profiles: &["yaml", "reflagged"],
+        needs: &[Need::Disrupts("reflagged")],
         run: scenario!(media_type_yaml),
     },
     Check {
@@ -143,7 +143,7 @@ async fn media_type_json(ctx: &Ctx) -> Verdict {
 }
 
 async fn media_type_yaml(ctx: &Ctx) -> Verdict {
-    if ctx.profile().name == "disruptive" {
+    if ctx.profile().name == "reflagged" {
         return other_media_types_are_refused(ctx).await;
     }
     for sample in samples::create(ctx).await? {

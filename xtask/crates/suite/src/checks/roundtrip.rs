@@ -28,12 +28,12 @@ pub(super) static CHECKS: &[Check] = &[Check {
     observed: "Objects with as many fields as the server accepts together, and a custom resource, are created; every \
                field must be in the answer and in a GET from the store and from the watch cache. The protobuf answer \
                must be the stored protobuf but for the resource version, and sent back as an update it must change \
-               nothing. Table and metadata views must carry the same metadata. On `disruptive` the apiserver is \
+               nothing. Table and metadata views must carry the same metadata. On `reflagged` the apiserver is \
                restarted and all of it is read once more.",
     by_hand: "kubectl get podtemplate a -o yaml before and after a restart of kube-apiserver; \
               curl -H 'Accept: application/json;as=Table;g=meta.k8s.io;v=v1' …/podtemplates/a",
-    profiles: &["default", "json", "yaml", "encrypted", "disruptive"],
-    needs: &[Need::Disrupts("disruptive")],
+    profiles: &["default", "json", "yaml", "encrypted", "reflagged"],
+    needs: &[Need::Disrupts("reflagged")],
     run: scenario!(roundtrip),
 }];
 
@@ -68,7 +68,7 @@ async fn roundtrip(ctx: &Ctx) -> Verdict {
     for object in &written {
         read_all_views(ctx, object).await?;
     }
-    if ctx.profile().name == "disruptive" {
+    if ctx.profile().name == "reflagged" {
         restart(ctx, &written).await?;
         for object in &written {
             read_all_views(ctx, object).await?;

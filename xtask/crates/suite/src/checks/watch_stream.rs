@@ -43,11 +43,11 @@ pub(super) static CHECKS: &[Check] = &[
         source: "apiserver pkg/endpoints/handlers/get.go (handleWatch), pkg/endpoints/handlers/watch.go",
         observed: "Over HTTP/1.1 and HTTP/2, streams with timeoutSeconds=2, with timeout=1s beside timeoutSeconds=3, \
                    and with timeout=1s alone are timed; each delivers an event while it is open. On the profile \
-                   `disruptive` the apiserver's log tells the default, and it is restarted with --min-request-timeout=2 and ten streams without any \
+                   `reflagged` the apiserver's log tells the default, and it is restarted with --min-request-timeout=2 and ten streams without any \
                    parameter are timed: each must take 2 to 4 s, and not all the same.",
         by_hand: "time kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=2'",
-        profiles: &["default", "disruptive"],
-        needs: &[Need::Disrupts("disruptive")],
+        profiles: &["default", "reflagged"],
+        needs: &[Need::Disrupts("reflagged")],
         run: scenario!(timeout_seconds),
     },
 ];
@@ -140,7 +140,7 @@ fn is_of(object: &Object, api_version: &str, kind: &str) -> Result<(), String> {
 }
 
 async fn timeout_seconds(ctx: &Ctx) -> Verdict {
-    if ctx.profile().name == "disruptive" {
+    if ctx.profile().name == "reflagged" {
         return chosen_by_the_server(ctx).await;
     }
     let [http1, http2] = TRANSPORTS;
