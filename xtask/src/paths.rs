@@ -12,6 +12,8 @@ use crate::failure::Failure;
 pub(crate) struct Paths {
     /// `targets/` of the checkout.
     pub(crate) targets: PathBuf,
+    /// `components` below it: a Go module for each set.
+    pub(crate) modules: PathBuf,
     /// `reports/` of the checkout, or `--reports`.
     pub(crate) reports: PathBuf,
     /// `archproof` below the user's cache folder, or `--cache`.
@@ -33,6 +35,7 @@ impl Paths {
             }
         };
         Ok(Paths {
+            modules: targets(places).join("components"),
             targets: targets(places),
             reports: places.reports.clone().unwrap_or_else(|| root.join("reports")),
             cache: std::path::absolute(cache).context("the current folder does not exist")?,
@@ -43,11 +46,6 @@ impl Paths {
     /// What is known of clusters that `up` started.
     pub(crate) fn clusters(&self) -> PathBuf {
         self.cache.join("clusters")
-    }
-
-    /// `targets/components`.
-    pub(crate) fn modules(&self) -> PathBuf {
-        self.targets.join("components")
     }
 }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use targets::Catalogue;
 
-use super::{print, print_json, target};
+use super::{print, print_json, request, target};
 use crate::args::BenchOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -71,17 +71,7 @@ pub(crate) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure
         let names: Vec<&str> = MEASURES.iter().map(|(name, _)| *name).collect();
         return Err(Failure::usage(anyhow::anyhow!("no benchmark `{unknown}`; there are: {}", names.join(", "))));
     }
-    let modules = paths.modules();
-    let artifacts = build::build(&build::Request {
-        target,
-        components: &catalogue.components,
-        modules_dir: &modules,
-        cache_dir: &paths.cache,
-        sources: Default::default(),
-        only: None,
-        offline: false,
-    })
-    .or_exit(Exit::Build)?;
+    let artifacts = build::build(&request(paths, &catalogue, target, None)).or_exit(Exit::Build)?;
     let bench = Bench { paths, target, profile, artifacts, runs: options.runs.max(1) };
     let mut rows = Vec::new();
     for (name, measure) in MEASURES {

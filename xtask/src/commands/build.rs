@@ -16,15 +16,9 @@ pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure
     for name in &options.components {
         catalogue.component(name)?;
     }
-    let modules = paths.modules();
     let request = |target| build::Request {
-        target,
-        components: &catalogue.components,
-        modules_dir: &modules,
-        cache_dir: &paths.cache,
-        sources: options.sources.by_set(),
         only: (!options.components.is_empty()).then_some(options.components.as_slice()),
-        offline: options.sources.offline,
+        ..super::request(paths, &catalogue, target, Some(&options.sources))
     };
     if options.dry_run {
         return dry_run(&targets, request, options.json);

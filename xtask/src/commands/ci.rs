@@ -9,7 +9,7 @@ use report::{Console, EventLog, Verbosity};
 use suite::{Case, Options};
 use targets::Catalogue;
 
-use super::{print, target};
+use super::{print, request, target};
 use crate::args::CiOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -23,16 +23,7 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
         return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
     }
     let profiles = profiles(&catalogue, &cases)?;
-    let modules = paths.modules();
-    let request = build::Request {
-        target,
-        components: &catalogue.components,
-        modules_dir: &modules,
-        cache_dir: &paths.cache,
-        sources: options.sources.by_set(),
-        only: None,
-        offline: options.sources.offline,
-    };
+    let request = request(paths, &catalogue, target, Some(&options.sources));
     if options.dry_run {
         return dry_run(&request, &profiles, &cases);
     }

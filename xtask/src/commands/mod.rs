@@ -16,7 +16,9 @@ use anyhow::anyhow;
 use model::{Exit, Target};
 use serde::Serialize;
 
+use crate::args::SourceOptions;
 use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
 
 /// Why something could not be printed; see [`printed`].
 static LOST: OnceLock<std::io::Error> = OnceLock::new();
@@ -54,5 +56,23 @@ pub(crate) fn target<'a>(catalogue: &'a Catalogue, name: Option<&str>) -> Result
             let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
             Ok(catalogue.host_target(&machine)?)
         }
+    }
+}
+
+/// Asks for all components that a boot needs; from the pinned modules unless `sources` says otherwise.
+pub(crate) fn request<'a>(
+    paths: &'a Paths,
+    catalogue: &'a Catalogue,
+    target: &'a Target,
+    sources: Option<&SourceOptions>,
+) -> ::build::Request<'a> {
+    ::build::Request {
+        target,
+        components: &catalogue.components,
+        modules_dir: &paths.modules,
+        cache_dir: &paths.cache,
+        sources: sources.map(SourceOptions::by_set).unwrap_or_default(),
+        only: None,
+        offline: sources.is_some_and(|sources| sources.offline),
     }
 }

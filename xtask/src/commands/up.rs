@@ -18,7 +18,7 @@ use proc::{RunDir, daemon, interrupt, progress, run_dir};
 use serde::{Deserialize, Serialize};
 use targets::Catalogue;
 
-use super::{print, print_json, target};
+use super::{print, print_json, request, target};
 use crate::args::{LogsOptions, NameOptions, UpOptions};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -140,17 +140,7 @@ fn keep(
     profiles: Vec<Profile>,
 ) -> Result<Exit, Failure> {
     let _claim = claim(paths, &options.name, "keeper")?;
-    let modules = paths.modules();
-    let artifacts = build::build(&build::Request {
-        target,
-        components: &catalogue.components,
-        modules_dir: &modules,
-        cache_dir: &paths.cache,
-        sources: options.sources.by_set(),
-        only: None,
-        offline: options.sources.offline,
-    })
-    .or_exit(Exit::Build)?;
+    let artifacts = build::build(&request(paths, &catalogue, target, Some(&options.sources))).or_exit(Exit::Build)?;
     let run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-up-{}", target.name, options.name))
         .or_exit(Exit::Infrastructure)?;
     let booted = boot::up(target, &artifacts, &Topology { profiles }, &run).or_exit(Exit::Infrastructure)?;
