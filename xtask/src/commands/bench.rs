@@ -2,6 +2,7 @@
 //!
 //! Other load on the machine moves a figure and its floor alike, so read the ratio; each row is a median.
 
+use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -183,9 +184,9 @@ fn judge(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..bench.runs {
         let begin = Instant::now();
-        let increasing = history.streams.iter().all(|s| s.frames.windows(2).all(|w| w[0].rv <= w[1].rv));
-        let hashed = history.revisions.iter().fold(0usize, |sum, r| sum.wrapping_add(r.key.len() + r.value.len()));
-        anyhow::ensure!(increasing | (hashed > 0), "the floor looks at every event");
+        // black_box: nobody uses the results, and the optimiser must not notice.
+        black_box(history.streams.iter().all(|s| s.frames.windows(2).all(|w| w[0].rv <= w[1].rv)));
+        black_box(history.revisions.iter().fold(0usize, |sum, r| sum.wrapping_add(r.key.len() + r.value.len())));
         floors.push(begin.elapsed().as_secs_f64());
         let begin = Instant::now();
         let judgements = judge::judge_all(&history);
@@ -255,7 +256,7 @@ fn whole_ci(bench: &Bench<'_>) -> anyhow::Result<Row> {
     })
 }
 
-/// `cargo build` of the harness from nothing, with the number of crates in the name's place of a floor.
+/// `cargo build` of the harness from nothing; the number of crates is said beside it.
 fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let shell = Shell::new()?;
     let folder = bench.paths.cache.join("bench").join("target");

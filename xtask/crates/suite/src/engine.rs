@@ -140,12 +140,13 @@ impl Engine<'_> {
             let ctx = Ctx::new(Arc::clone(&field.ground), TRAFFIC, self.options.seed);
             let gate = Arc::clone(&field.gate);
             let limit = CASE_LIMIT.mul_f64(self.cluster.info.factor);
+            let clean_up_limit = CLEAN_UP_LIMIT.mul_f64(self.cluster.info.factor);
             tasks.spawn(async move {
                 let _shared = gate.read_owned().await;
                 let profile = ctx.profile().name.clone();
                 let result = limited(limit, "the traffic's end", traffic::run(&ctx)).await;
                 // Left-overs of the traffic are noticed with those of the cases.
-                let _ = tokio::time::timeout(CLEAN_UP_LIMIT, ctx.clean_up()).await;
+                let _ = tokio::time::timeout(clean_up_limit, ctx.clean_up()).await;
                 Done::Traffic(profile, result.map(|()| ctx.counters()))
             });
         }
@@ -274,11 +275,12 @@ impl Engine<'_> {
         for case in plan.cases.iter().filter(|case| matches!(case.check.run, Run::Judge)) {
             (self.sink)(Event::CaseStarted { at: now(), case: case.name() });
             let begin = Instant::now();
-            // Every judged check has a judge, see the test of the table; its profile is running, see `scenarios`.
             let (outcome, exercised) = match catch_unwind(AssertUnwindSafe(|| court.judge(case.check.id, case.profile)))
             {
                 Ok(Some(judgement)) => (verdict(&judgement, trouble.get(case.profile)), judgement.exercised),
-                Ok(None) => continue,
+                Ok(None) => {
+                    (Outcome::errored("suite", "no history was recorded on the case's profile"), BTreeMap::new())
+                }
                 Err(panic) => (panicked(panic.as_ref()).into_outcome(), BTreeMap::new()),
             };
             self.tell(finished(case, outcome, begin.elapsed(), exercised, self.options));
