@@ -151,6 +151,7 @@ mod tests {
             elf: ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: 243 },
             go_env: BTreeMap::from([("GORISCV64".into(), "rva20u64".into())]),
             emulator: None,
+            machine: None,
             component_env: BTreeMap::new(),
         }
     }

@@ -103,6 +103,7 @@ fn target(arch: &str) -> Target {
         elf: ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: *machine },
         go_env: BTreeMap::new(),
         emulator: None,
+        machine: None,
         component_env: BTreeMap::new(),
     }
 }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Machine;
+
 /// One CPU architecture: `targets/<name>.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +26,9 @@ pub struct Target {
     /// The user-mode emulator for hosts of another architecture. None: `--provider process` works natively only.
     #[serde(default)]
     pub emulator: Option<Emulator>,
+    /// The system VM of this architecture. None: `--provider qemu` cannot run it.
+    #[serde(default)]
+    pub machine: Option<Machine>,
     /// Extra environment of a component on this architecture, by component name.
     #[serde(default)]
     pub component_env: BTreeMap<String, BTreeMap<String, String>>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Emulator, Target};
+use model::{Components, Emulator, Machine, Target};
 
 use super::words::{is_env_name, is_major_minor, is_name};
 use crate::document::{Document, at};
@@ -18,7 +18,7 @@ pub(crate) fn target(
     components: Option<&Components>,
     earlier: &[Target],
 ) {
-    let Target { name, title, aliases, elf, go_env, emulator, component_env } = target;
+    let Target { name, title, aliases, elf, go_env, emulator, component_env, machine } = target;
     if name == stem {
         file.require(is_name(name), at!["name"], "must be lower-case letters and digits, as GOARCH is");
     } else {
@@ -43,6 +43,9 @@ pub(crate) fn target(
     }
     if let Some(emulator) = emulator {
         check_emulator(file, emulator);
+    }
+    if let Some(machine) = machine {
+        check_machine(file, machine);
     }
 }
 
@@ -91,4 +94,15 @@ fn check_emulator(file: &mut Document<'_>, emulator: &Emulator) {
     } else {
         file.require(reason.is_none(), at!["emulator", "reason"], "explains `minimum`, which is missing");
     }
+}
+
+fn check_machine(file: &mut Document<'_>, machine: &Machine) {
+    file.require(is_name(&machine.debian), at!["machine", "debian"], "must be Debian's name of the architecture");
+    file.require(!machine.suites.is_empty(), at!["machine", "suites"], "must name at least one Debian suite");
+    file.require(machine.cpus > 0, at!["machine", "cpus"], "must be at least 1");
+    file.require(machine.memory.base >= 256, at!["machine", "memory", "base"], "must be at least 256 MiB");
+    file.require(machine.memory.profile > 0, at!["machine", "memory", "profile"], "must be more than 0 MiB");
+    file.require(machine.factor != Some(0), at!["machine", "factor"], "must be at least 1");
+    let packages = &machine.qemu.packages;
+    file.require(!packages.is_empty(), at!["machine", "qemu", "packages"], "must name the package of the program");
 }

@@ -1,0 +1,102 @@
+//! System VMs as values: what a target file says about its machine, and the files a VM is started from.
+//!
+//! The field comments are the reference for `machine:` in `targets/<name>.yaml`. The files come from the fetch stage and
+//! go to the boot stage.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// `machine:` of a target file: the emulated machine and the Debian packages it is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Debian's name of the architecture.
+    pub debian: String,
+    /// Debian suites of the guest's packages; of a package in several, the one in the first suite is taken.
+    pub suites: Vec<String>,
+    /// The kernel's package; metapackages are followed to the image and its modules.
+    pub kernel: String,
+    /// Kernel modules that no other one pulls in, in load order, as `modinfo` names them.
+    pub modules: Vec<String>,
+    pub qemu: Qemu,
+    /// Guest memory.
+    pub memory: Memory,
+    /// Virtual processors.
+    pub cpus: u8,
+    /// The kernel's console device, and what the kernel is told beyond it.
+    pub console: String,
+    /// Used instead of the measured slowness when set.
+    #[serde(default)]
+    pub factor: Option<u32>,
+}
+
+/// How QEMU is called for a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Qemu {
+    /// `qemu-system-*`.
+    pub program: String,
+    /// Debian packages for the host that hold the program and its firmware.
+    pub packages: Vec<String>,
+    /// `-machine`.
+    pub machine: String,
+    /// `-cpu` under emulation.
+    pub cpu: String,
+    /// Further arguments, as they are.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// `-bios`: a path inside one of the packages, where the built-in choice does not do.
+    #[serde(default)]
+    pub firmware: Option<String>,
+}
+
+/// MiB of guest memory: `base` for the guest itself and its files, `profile` for each control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    pub base: u32,
+    pub profile: u32,
+}
+
+/// Everything a VM is started from, verified and unpacked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MachineFiles {
+    pub emulator: SystemEmulator,
+    /// As `-kernel` takes it.
+    pub kernel: PathBuf,
+    /// The kernel's release, as `uname -r` prints it.
+    pub release: String,
+    /// Uncompressed `.ko` files in load order, dependencies before what needs them.
+    pub modules: Vec<PathBuf>,
+    /// Statically linked, for the guest's root shell.
+    pub busybox: PathBuf,
+    /// Hexadecimal SHA-256 over the digests of everything above; part of the key of a memory snapshot.
+    pub digest: String,
+    pub packages: Vec<PackageUsed>,
+}
+
+/// A `qemu-system-*` that can be started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SystemEmulator {
+    /// Program and leading arguments: the closure's own dynamic loader, library path, QEMU, `-L` folders, `-bios`.
+    pub command: Vec<String>,
+    /// "11.1.3".
+    pub version: String,
+    /// `debian`: the fetched packages; `system`: the one on PATH.
+    pub origin: String,
+}
+
+/// A package that went into a VM.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PackageUsed {
+    pub name: String,
+    pub version: String,
+    /// Debian's name, or `all`.
+    pub arch: String,
+    /// Of the `.deb` file, hexadecimal.
+    pub sha256: String,
+    /// Why this one was taken although the lock names another.
+    #[serde(default)]
+    pub note: Option<String>,
+}
