@@ -115,6 +115,19 @@ pub(crate) enum LevelArg {
 pub(crate) enum ProviderArg {
     /// etcd and kube-apiserver as child processes; foreign architectures through qemu-user
     Process,
+    /// A system VM of the architecture; KVM where that works, else emulated
+    Qemu,
+}
+
+/// How the components are run.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ProviderOptions {
+    /// How the components are run [default: process for this machine's architecture, qemu for others]
+    #[arg(long, value_enum, value_name = "PROVIDER")]
+    pub(crate) provider: Option<ProviderArg>,
+    /// Boot the VM from power-on, and make no memory snapshot
+    #[arg(long)]
+    pub(crate) cold: bool,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -129,9 +142,8 @@ pub(crate) struct CiOptions {
     /// Architecture: a GOARCH or another common name [default: this machine's]
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: Option<String>,
-    /// How the components are run
-    #[arg(long, value_enum, default_value = "process")]
-    pub(crate) provider: ProviderArg,
+    #[command(flatten)]
+    pub(crate) provider: ProviderOptions,
     #[command(flatten)]
     pub(crate) sources: SourceOptions,
     #[command(flatten)]

@@ -8,6 +8,7 @@ mod commands;
 mod failure;
 mod paths;
 mod pipeline;
+mod provider;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{PanicHookInfo, catch_unwind};

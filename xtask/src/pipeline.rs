@@ -12,7 +12,10 @@ use proc::{RunDir, interrupt};
 use report::EventLog;
 use report::verdict::worse;
 
+use crate::args::{ProviderArg, ProviderOptions};
 use crate::failure::or_interrupted;
+use crate::paths::Paths;
+use crate::provider::{self, Provider};
 
 /// Everything a run is made from.
 pub(crate) struct Job<'a> {
@@ -22,6 +25,9 @@ pub(crate) struct Job<'a> {
     pub(crate) resources: Vec<StoredResource>,
     pub(crate) cases: Vec<suite::Case>,
     pub(crate) options: suite::Options,
+    /// How the components are run.
+    pub(crate) provider: (ProviderArg, ProviderOptions),
+    pub(crate) paths: &'a Paths,
 }
 
 /// Runs all stages; the events in `log` say how each ended. Returns the exit code that the run asks for.
@@ -36,10 +42,13 @@ pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
 }
 
 fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> {
+    let provider = fetched(job, log)?;
     let artifacts = phase(log, "build", Exit::Build, || build::build(&job.request))?;
     tell_built(log, &artifacts);
     let topology = Topology { profiles: job.profiles.clone() };
-    let booted = phase(log, "boot", Exit::Infrastructure, || boot::up(job.target, &artifacts, &topology, run))?;
+    let booted = phase(log, "boot", Exit::Infrastructure, || {
+        provider.boot(job.target, &artifacts, &topology, &job.paths.cache, run)
+    })?;
     tell_booted(log, &booted);
     let tested = phase(log, "suite", Exit::Infrastructure, || {
         let plan = suite::Plan { cases: job.cases.clone(), resources: job.resources.clone() };
@@ -51,10 +60,21 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     tested
 }
 
+/// What the provider needs beside the components; a phase of its own where that may mean a download.
+fn fetched(job: &Job<'_>, log: &EventLog) -> Result<Provider, Exit> {
+    let (chosen, options) = &job.provider;
+    match chosen {
+        ProviderArg::Process => Ok(Provider::Process),
+        ProviderArg::Qemu => {
+            phase(log, "fetch", Exit::Infrastructure, || provider::prepare(*chosen, options, job.target))
+        }
+    }
+}
+
 /// Ends the components; keeps the stores as evidence unless everything is as expected.
 fn take_down(booted: &Booted, run: &RunDir, green: bool) -> anyhow::Result<()> {
-    booted.stop();
-    if green && !interrupt::requested() { Ok(()) } else { booted.collect_stores(&run.stores()) }
+    let evidence = (!green || interrupt::requested()).then(|| run.stores());
+    booted.end(evidence.as_deref())
 }
 
 /// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code. So does a panic,
@@ -85,6 +105,7 @@ fn tell_booted(log: &EventLog, booted: &Booted) {
         at: now(),
         execution: info.execution.clone(),
         factor: info.factor,
+        machine: info.machine.clone().map(Box::new),
         versions: booted.versions.clone(),
     });
 }

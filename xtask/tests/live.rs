@@ -334,6 +334,6 @@ fn a_port_that_is_taken_meanwhile_costs_an_attempt_and_no_more() {
     let left = place.processes();
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(left.iter().any(|(_, line)| line.contains("/default/4/main")), "the last attempt's store runs: {left:?}");
-    booted.stop();
+    booted.end(None).unwrap();
     place.assert_nothing_runs();
 }

@@ -9,11 +9,12 @@ use report::{Console, EventLog, Verbosity};
 use suite::{Case, Options};
 use targets::Catalogue;
 
-use super::{print, request, target};
-use crate::args::CiOptions;
+use super::{host, print, request, target};
+use crate::args::{CiOptions, ProviderArg};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 use crate::pipeline::{self, Job};
+use crate::provider;
 
 pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
@@ -23,22 +24,37 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
         return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
     }
     let profiles = profiles(&catalogue, &cases)?;
-    let request = request(paths, &catalogue, target, Some(&options.sources));
+    let chosen = provider::choose(&options.provider, host(&catalogue), target);
+    let components = chosen.components(&catalogue.components);
+    let request =
+        build::Request { only: Some(&components), ..request(paths, &catalogue, target, Some(&options.sources)) };
     if options.dry_run {
         return dry_run(&request, &profiles, &cases);
     }
     let resources = resources(&catalogue, options)?;
-    let mut run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-process", target.name))
+    let mut run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-{}", target.name, chosen.name()))
         .or_exit(Exit::Infrastructure)?;
     if options.keep {
         run.keep();
     }
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let repeat = repeat(target, options, seed);
-    let job = Job { target, request, profiles, resources, cases, options: suite_options(options, &run, seed, &repeat) };
+    let repeat = repeat(target, options, chosen, seed);
+    let job = Job {
+        target,
+        request,
+        profiles,
+        resources,
+        cases,
+        options: suite_options(options, &run, seed, &repeat),
+        provider: (chosen, options.provider.clone()),
+        paths,
+    };
     let log =
         Arc::new(EventLog::create(&run.events(), Some(console(paths, options, &run))).or_exit(Exit::Infrastructure)?);
-    log.append(Event::RunStarted { at: progress::timestamp(), run: info(target, options, &run, seed, &repeat) });
+    log.append(Event::RunStarted {
+        at: progress::timestamp(),
+        run: info(target, options, chosen, &run, seed, &repeat),
+    });
     let _ticker = Ticker::start(&log);
     let exit = pipeline::run(&job, &run, &log);
     // The reports are written from memory, so one does not wait for the other.
@@ -79,8 +95,8 @@ fn suite_options(options: &CiOptions, run: &RunDir, seed: u64, repeat: &str) -> 
 }
 
 /// The command that repeats the run, without its selection.
-fn repeat(target: &Target, options: &CiOptions, seed: u64) -> String {
-    let mut command = format!("cargo xtask ci --arch {} --provider process", target.name);
+fn repeat(target: &Target, options: &CiOptions, chosen: ProviderArg, seed: u64) -> String {
+    let mut command = format!("cargo xtask ci --arch {} --provider {}", target.name, chosen.name());
     for (set, source) in options.sources.by_set() {
         if source != Source::Module(None) {
             command.push_str(&format!(" --{set} {source}"));
@@ -89,7 +105,7 @@ fn repeat(target: &Target, options: &CiOptions, seed: u64) -> String {
     format!("{command} --seed {seed}")
 }
 
-fn info(target: &Target, options: &CiOptions, run: &RunDir, seed: u64, repeat: &str) -> RunInfo {
+fn info(target: &Target, options: &CiOptions, chosen: ProviderArg, run: &RunDir, seed: u64, repeat: &str) -> RunInfo {
     let uname = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let sources: BTreeMap<String, String> =
@@ -99,7 +115,7 @@ fn info(target: &Target, options: &CiOptions, run: &RunDir, seed: u64, repeat: &
         started: progress::timestamp(),
         harness: env!("CARGO_PKG_VERSION").into(),
         arch: target.name.clone(),
-        provider: "process".into(),
+        provider: chosen.name().into(),
         host: format!("{} {} {}", text(uname.sysname()), text(uname.release()), text(uname.machine())),
         sources,
         seed,

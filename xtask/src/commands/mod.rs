@@ -59,6 +59,12 @@ pub(crate) fn target<'a>(catalogue: &'a Catalogue, name: Option<&str>) -> Result
     }
 }
 
+/// This machine's architecture, if the target data knows it.
+pub(crate) fn host(catalogue: &Catalogue) -> Option<&Target> {
+    let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
+    catalogue.host_target(&machine).ok()
+}
+
 /// Asks for all components that a boot needs; from the pinned modules unless `sources` says otherwise.
 pub(crate) fn request<'a>(
     paths: &'a Paths,

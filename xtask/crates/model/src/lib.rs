@@ -17,7 +17,7 @@ pub use artifact::{Artifact, Artifacts, BuildStep, Source};
 pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, StoreInfo, TlsFiles};
 pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;
-pub use machine::{Machine, MachineFiles, Memory, PackageUsed, Qemu, SystemEmulator};
+pub use machine::{Machine, MachineFiles, MachineInfo, Memory, PackageUsed, Qemu, SystemEmulator};
 pub use outcome::{Level, Outcome};
 pub use resource::{Resource, StoredResource};
 pub use target::{ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfileStore, Target};

@@ -177,7 +177,7 @@ fn make_new(dir: &Path, mode: u32, what: &str) -> anyhow::Result<bool> {
     }
 }
 
-fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
+pub fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| writable_hint("the private folder", dir))
 }
 
