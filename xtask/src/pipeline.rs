@@ -13,6 +13,7 @@ use report::EventLog;
 use report::verdict::worse;
 
 use crate::failure::or_interrupted;
+use crate::turn::Turn;
 
 /// Everything a run is made from.
 pub(crate) struct Job<'a> {
@@ -22,6 +23,8 @@ pub(crate) struct Job<'a> {
     pub(crate) resources: Vec<StoredResource>,
     pub(crate) cases: Vec<suite::Case>,
     pub(crate) options: suite::Options,
+    /// Taken while the components are built.
+    pub(crate) builds: &'a Turn,
 }
 
 /// Runs all stages; the events in `log` say how each ended. Returns the exit code that the run asks for.
@@ -36,7 +39,9 @@ pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
 }
 
 fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> {
+    let turn = job.builds.take("the build of another architecture").map_err(|_| Exit::Interrupted)?;
     let artifacts = phase(log, "build", Exit::Build, || build::build(&job.request))?;
+    drop(turn);
     tell_built(log, &artifacts);
     let topology = Topology { profiles: job.profiles.clone() };
     let booted = phase(log, "boot", Exit::Infrastructure, || boot::up(job.target, &artifacts, &topology, run))?;
