@@ -11,7 +11,7 @@ const HARNESS: u64 = 256;
 /// MiB of a control plane with its store, natively; measured, with some room.
 const CONTROL_PLANE: u64 = 448;
 /// The same under qemu-user, which keeps translated code.
-const EMULATED_CONTROL_PLANE: u64 = 640;
+const EMULATED_CONTROL_PLANE: u64 = 768;
 /// MiB of QEMU beside the guest's memory.
 const SYSTEM_EMULATOR: u64 = 256;
 

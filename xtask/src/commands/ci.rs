@@ -1,8 +1,10 @@
 //! `cargo xtask ci`: the whole pipeline with a run folder and an honest exit code, for one architecture or several.
 //!
-//! What concerns several at once is in `all`, which part of the checks a run takes in `shard`.
+//! What concerns several at once is in `all`, which part of the checks a run takes in `shard`, the command lines that
+//! reports name in `repeat`.
 
 mod all;
+mod repeat;
 mod shard;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +25,7 @@ use crate::paths::Paths;
 use crate::pipeline::{self, Job};
 use crate::turn::Turn;
 
+use repeat::{command, repeat};
 pub(crate) use shard::print_durations;
 
 /// Everything that runs of several architectures have in common.
@@ -162,36 +165,6 @@ fn resources(catalogue: &Catalogue, options: &CiOptions) -> Result<Vec<StoredRes
         _ => newest,
     };
     Ok(catalogue.resources(&version)?.to_vec())
-}
-
-/// The command that repeats the run, without its selection.
-fn repeat(setting: &Setting<'_>, arch: &str, provider: &str) -> String {
-    let mut command = format!("cargo xtask ci --arch {arch} --provider {provider}");
-    for (set, source) in setting.options.sources.by_set() {
-        if source != Source::Module(None) {
-            command.push_str(&format!(" --{set} {source}"));
-        }
-    }
-    format!("{command} --seed {}", setting.work.seed)
-}
-
-/// The command that repeats the run as it was.
-fn command(setting: &Setting<'_>, arch: &str, provider: &str) -> String {
-    let options = setting.options;
-    let mut words = options.selection.words();
-    words.extend(options.shard.iter().flat_map(|shard| ["--shard".to_owned(), shard.to_string()]));
-    words.extend(options.durations.iter().flat_map(|given| ["--durations".to_owned(), given.clone()]));
-    words.iter().fold(repeat(setting, arch, provider), |line, word| format!("{line} {}", quoted(word)))
-}
-
-/// As a shell takes it for one word.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use anyhow::{Context, anyhow};
 use model::{Exit, Target};
 use proc::progress::Lane;
 use proc::{Together, interrupt, progress};
@@ -100,7 +101,7 @@ fn side_by_side(setting: &Setting<'_>, together: &Together, targets: &[&Target],
 /// Runs one; whatever goes wrong, panics included, becomes its verdict.
 fn child(setting: &Setting<'_>, together: &Together, target: &Target) -> Child {
     let run = || {
-        interrupt::check().map_err(anyhow::Error::from)?;
+        interrupt::check().context("it was not begun")?;
         let run = together.run(&target.name).or_exit(Exit::Infrastructure)?;
         one(setting, target, run)
     };
@@ -111,7 +112,7 @@ fn child(setting: &Setting<'_>, together: &Together, target: &Target) -> Child {
         }
         Ok(Err(Failure { exit, error })) => (exit, Vec::new(), Some(error)),
         Err(_) => {
-            let error = anyhow::anyhow!("it panicked, which is a bug of the harness; see stderr");
+            let error = anyhow!("it panicked, which is a bug of the harness; see stderr");
             (Exit::Internal, Vec::new(), Some(error))
         }
     };
