@@ -86,7 +86,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     if options.keep {
         run.keep();
     }
-    let repeat = repeat(setting, &target.name, provider(setting, target));
+    let repeat = repeat(setting, target);
     let job = Job {
         target,
         request: request(paths, catalogue, target, Some(&options.sources)),
@@ -183,7 +183,7 @@ fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
         sources,
         seed: setting.work.seed,
         shard: setting.options.shard.map(|shard| shard.to_string()),
-        command: command(setting, &target.name, provider),
+        command: command(setting, &[target]),
     }
 }
 

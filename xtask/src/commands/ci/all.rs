@@ -36,7 +36,7 @@ pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Fa
     let joint = Joint {
         id: together.id().to_owned(),
         started,
-        command: command(setting, &names(targets).join(","), provider(setting, targets[0])),
+        command: command(setting, targets),
         seconds: begin.elapsed().as_secs_f64(),
         shard: options.shard.map(|shard| shard.to_string()),
         jobs,

@@ -1,27 +1,39 @@
 //! The command lines with which reports say how to repeat a run or one of its cases.
 
-use model::Source;
+use std::collections::BTreeSet;
 
-use super::Setting;
+use model::{Source, Target};
+
+use super::{Setting, provider};
 
 /// The command that repeats the run, without its selection: ` --check ID` is added for a case.
-pub(super) fn repeat(setting: &Setting<'_>, arch: &str, provider: &str) -> String {
-    let mut command = format!("cargo xtask ci --arch {arch} --provider {provider}");
+pub(super) fn repeat(setting: &Setting<'_>, target: &Target) -> String {
+    start(setting, &[target])
+}
+
+/// The command that repeats the run as it was.
+pub(super) fn command(setting: &Setting<'_>, targets: &[&Target]) -> String {
+    let options = setting.options;
+    let mut words = options.selection.words();
+    words.extend(options.shard.iter().flat_map(|shard| ["--shard".to_owned(), shard.to_string()]));
+    words.extend(options.durations.iter().flat_map(|given| ["--durations".to_owned(), given.clone()]));
+    words.iter().fold(start(setting, targets), |line, word| format!("{line} {}", quoted(word)))
+}
+
+fn start(setting: &Setting<'_>, targets: &[&Target]) -> String {
+    let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    let mut command = format!("cargo xtask ci --arch {}", names.join(","));
+    // Different ones can only come from the default of each architecture.
+    let providers: BTreeSet<&str> = targets.iter().map(|target| provider(setting, target)).collect();
+    if providers.len() == 1 {
+        providers.iter().for_each(|provider| command.push_str(&format!(" --provider {provider}")));
+    }
     for (set, source) in setting.options.sources.by_set() {
         if source != Source::Module(None) {
             command.push_str(&format!(" --{set} {source}"));
         }
     }
     format!("{command} --seed {}", setting.work.seed)
-}
-
-/// The command that repeats the run as it was.
-pub(super) fn command(setting: &Setting<'_>, arch: &str, provider: &str) -> String {
-    let options = setting.options;
-    let mut words = options.selection.words();
-    words.extend(options.shard.iter().flat_map(|shard| ["--shard".to_owned(), shard.to_string()]));
-    words.extend(options.durations.iter().flat_map(|given| ["--durations".to_owned(), given.clone()]));
-    words.iter().fold(repeat(setting, arch, provider), |line, word| format!("{line} {}", quoted(word)))
 }
 
 /// As a shell takes it for one word.

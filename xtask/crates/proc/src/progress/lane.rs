@@ -42,10 +42,16 @@ impl Lane {
         &self.0
     }
 
-    /// Prints a line above the live lines.
+    /// Prints a line above the live lines; the name is in front of each line of a longer text.
     pub fn say(&self, line: &str) {
-        let line = if self.0.is_empty() { line.to_owned() } else { format!("{}: {line}", self.0) };
-        board::change(&[line], |_| {});
+        board::change(&self.named(line), |_| {});
+    }
+
+    fn named(&self, text: &str) -> Vec<String> {
+        if self.0.is_empty() || text.is_empty() {
+            return vec![text.to_owned()];
+        }
+        text.lines().map(|line| format!("{}: {line}", self.0)).collect()
     }
 
     /// Replaces the lane's live line; does nothing where stderr is no terminal, or when the lane is closed.
@@ -72,6 +78,12 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_reads_a_line_knows_whose_it_is() {
+        assert_eq!(Lane("one".into()).named("a\n b"), ["one: a", "one:  b"]);
+        assert_eq!(Lane::default().named("a\nb"), ["a\nb"]);
+    }
 
     #[test]
     fn a_thread_is_in_one_lane_at_a_time_and_its_children_in_none() {
