@@ -133,7 +133,9 @@ impl Joint {
             if let Some(trouble) = &child.trouble {
                 page += &format!("## {}\n\n{}", cell(&child.arch), fenced("text", trouble));
             }
-            page += &details(&View::of(&child.events), &format!("{}: not as expected", child.arch));
+            let view = View::of(&child.events);
+            page += &broken_phases(&view, &child.arch);
+            page += &details(&view, &format!("{}: not as expected", child.arch));
         }
         cut_middle(page, FILE_BYTES)
     }
@@ -142,6 +144,17 @@ impl Joint {
         let names: Vec<&str> = self.children.iter().map(|child| child.arch.as_str()).collect();
         names.join(", ")
     }
+}
+
+/// What ended the run before, or beside, its cases.
+fn broken_phases(view: &View<'_>, arch: &str) -> String {
+    let broken = view.phases.iter().filter(|phase| phase.outcome().exit() != Exit::Ok);
+    let text = |phase: &crate::view::Phase<'_>| {
+        let outcome = phase.outcome();
+        let heading = cell(&format!("{arch}: {} {}", phase.name, outcome.word()));
+        format!("## {heading}\n\n{}", fenced("text", &outcome.message()))
+    };
+    broken.map(text).collect()
 }
 
 impl Child {

@@ -70,6 +70,9 @@ fn the_page_tells_again_what_went_wrong() {
     assert!(page.contains("\n| big | Infrastructure failed (102) | no cases |  |  |  |\n"), "{page}");
     assert!(page.contains("## tiny: not as expected\n\n### watch.ordered: failed\n"), "{page}");
     assert!(page.contains("## big\n\n```text\nno folder:\n<disk> full\n```\n"), "{page}");
+    let mut broken = joint();
+    broken.children[0].events.push(fixture::phase("build", model::Outcome::errored("build", "no compiler")));
+    assert!(broken.markdown().contains("## mix64: build errored\n\n```text\nbuild: no compiler\n```\n"));
     assert!(!page.contains("mix64: not as expected"), "{page}");
 }
 
