@@ -16,6 +16,7 @@ use crate::args::{ProviderArg, ProviderOptions};
 use crate::failure::or_interrupted;
 use crate::paths::Paths;
 use crate::provider::{self, Provider};
+use crate::turn::Turn;
 
 /// Everything a run is made from.
 pub(crate) struct Job<'a> {
@@ -28,6 +29,8 @@ pub(crate) struct Job<'a> {
     /// How the components are run.
     pub(crate) provider: (ProviderArg, ProviderOptions),
     pub(crate) paths: &'a Paths,
+    /// Taken while the components are built.
+    pub(crate) builds: &'a Turn,
 }
 
 /// Runs all stages; the events in `log` say how each ended. Returns the exit code that the run asks for.
@@ -43,7 +46,9 @@ pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
 
 fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> {
     let provider = fetched(job, log)?;
+    let turn = job.builds.take("the build of another architecture").map_err(|_| Exit::Interrupted)?;
     let artifacts = phase(log, "build", Exit::Build, || build::build(&job.request))?;
+    drop(turn);
     tell_built(log, &artifacts);
     let topology = Topology { profiles: job.profiles.clone() };
     let booted = phase(log, "boot", Exit::Infrastructure, || {

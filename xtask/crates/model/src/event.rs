@@ -98,6 +98,9 @@ pub struct RunInfo {
     /// Source spec of each component set.
     pub sources: BTreeMap<String, String>,
     pub seed: u64,
+    /// `2/4`: the second of four parts of what was selected. None: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<String>,
     /// The command line that repeats the run.
     pub command: String,
 }

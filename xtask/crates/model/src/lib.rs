@@ -5,6 +5,7 @@
 
 mod artifact;
 mod cluster;
+mod durations;
 mod event;
 mod exit;
 pub mod history;
@@ -15,6 +16,7 @@ mod target;
 
 pub use artifact::{Artifact, Artifacts, BuildStep, Source};
 pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, StoreInfo, TlsFiles};
+pub use durations::Durations;
 pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;
 pub use machine::{Machine, MachineFiles, MachineInfo, Memory, PackageUsed, Qemu, SystemEmulator};

@@ -6,6 +6,7 @@
 pub mod daemon;
 pub mod deadline;
 pub mod exec;
+pub mod host;
 pub mod interrupt;
 pub mod ports;
 pub mod process;
@@ -14,4 +15,4 @@ pub mod run_dir;
 mod spawner;
 
 pub use daemon::{Daemon, Spec};
-pub use run_dir::RunDir;
+pub use run_dir::{RunDir, Together};

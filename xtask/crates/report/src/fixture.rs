@@ -21,6 +21,7 @@ pub(crate) fn info() -> RunInfo {
             ("kubernetes".into(), "checkout:../kubernetes".into()),
         ]),
         seed: 42,
+        shard: None,
         command: "cargo xtask ci --arch mix64 --seed 42".into(),
     }
 }
@@ -164,6 +165,7 @@ pub(crate) fn hostile(text: &str) -> Vec<Event> {
         host: text(),
         sources: map(),
         seed: u64::MAX,
+        shard: Some(text()),
         command: text(),
     };
     let mut events = vec![Event::RunStarted { at: text(), run }];
