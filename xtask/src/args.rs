@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Ci(CiOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
+    /// Download, verify and unpack what system VMs are started from
+    Fetch(FetchOptions),
     /// Start control planes and leave them running
     Up(UpOptions),
     /// End what `up` started
@@ -182,6 +184,51 @@ pub(crate) struct BuildOptions {
     /// Print the artifacts as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum QemuArg {
+    /// Debian's packages, fetched and verified; nothing is installed
+    Debian,
+    /// The one on PATH
+    System,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask fetch --arch ARCH
+  cargo xtask fetch --arch all --dry-run
+  cargo xtask fetch --arch ARCH --locked --debian-mirror http://HOST/debian")]
+pub(crate) struct FetchOptions {
+    /// Architectures, separated by commas, or `all` [default: this machine's]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
+    pub(crate) arch: Vec<String>,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
+    /// Fail rather than download anything, with the list of what is missing
+    #[arg(long)]
+    pub(crate) offline: bool,
+    /// Print what would be downloaded, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the files of each VM as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What system VMs are made from.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct MachineOptions {
+    /// Whose QEMU runs a system VM
+    #[arg(long, value_enum, default_value = "debian")]
+    pub(crate) qemu: QemuArg,
+    /// Take the Debian packages that the lock names, or fail
+    #[arg(long)]
+    pub(crate) locked: bool,
+    /// Root of a Debian mirror [default: the one in this machine's apt sources, else the snapshot archive]
+    #[arg(long, value_name = "URL")]
+    pub(crate) debian_mirror: Option<String>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{Artifacts, Exit, Target};
 use targets::Catalogue;
 
-use super::{print, print_json, target};
+use super::{chosen, print, print_json};
 use crate::args::BuildOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -63,14 +63,4 @@ pub(crate) fn describe(step: &build::Step) -> String {
         build::Plan::Resolve { why } => format!("{what}: to be resolved ({why})"),
         build::Plan::Take { path } => format!("{what}: to be audited and used as it is: {}", path.display()),
     }
-}
-
-fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> Result<Vec<&'a Target>, Failure> {
-    if names.is_empty() {
-        return Ok(vec![target(catalogue, None)?]);
-    }
-    if names.iter().any(|name| name == "all") {
-        return Ok(catalogue.targets.iter().collect());
-    }
-    names.iter().map(|name| target(catalogue, Some(name))).collect()
 }

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod checks;
 pub(crate) mod ci;
+pub(crate) mod fetch;
 pub(crate) mod rejudge;
 pub(crate) mod targets;
 pub(crate) mod up;
@@ -57,6 +58,17 @@ pub(crate) fn target<'a>(catalogue: &'a Catalogue, name: Option<&str>) -> Result
             Ok(catalogue.host_target(&machine)?)
         }
     }
+}
+
+/// The architectures named on the command line, `all`, or this machine's.
+pub(crate) fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> Result<Vec<&'a Target>, Failure> {
+    if names.is_empty() {
+        return Ok(vec![target(catalogue, None)?]);
+    }
+    if names.iter().any(|name| name == "all") {
+        return Ok(catalogue.targets.iter().collect());
+    }
+    names.iter().map(|name| target(catalogue, Some(name))).collect()
 }
 
 /// Asks for all components that a boot needs; from the pinned modules unless `sources` says otherwise.
