@@ -209,6 +209,9 @@ pub(crate) struct FetchOptions {
     /// Fail rather than download anything, with the list of what is missing
     #[arg(long)]
     pub(crate) offline: bool,
+    /// Resolve the packages again and write targets/<ARCH>.lock
+    #[arg(long, conflicts_with_all = ["offline", "locked", "dry_run", "json"])]
+    pub(crate) update_lock: bool,
     /// Print what would be downloaded, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -17,6 +17,11 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     let host = target(&catalogue, None)?;
     let targets = chosen(&catalogue, &given.arch)?;
     let options = options(paths, &given.machine, given.offline);
+    if given.update_lock {
+        let problems = ::fetch::update_lock(&targets, &catalogue.targets, &options).or_exit(Exit::Infrastructure)?;
+        problems.iter().for_each(|problem| progress::say(&format!("not resolved, left as it was: {problem}")));
+        return Ok(if problems.is_empty() { Exit::Ok } else { Exit::Infrastructure });
+    }
     if given.dry_run {
         let mut plans = BTreeMap::new();
         for target in targets {

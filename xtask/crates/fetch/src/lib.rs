@@ -23,11 +23,13 @@ mod sets;
 mod signature;
 mod store;
 mod tree;
+mod update;
 mod version;
 
 use std::path::PathBuf;
 
 pub use machine::{Missing, Plan, machine, plan};
+pub use update::update_lock;
 
 /// Where to look, and what may be done.
 #[derive(Clone, Debug)]
