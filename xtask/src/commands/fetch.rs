@@ -1,9 +1,9 @@
 //! `cargo xtask fetch`: downloads, verifies and unpacks what system VMs are started from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ::fetch::{Options, QemuChoice};
-use model::Exit;
+use model::{Exit, MachineFiles, SystemEmulator};
 use proc::progress;
 use targets::Catalogue;
 
@@ -11,6 +11,9 @@ use super::{chosen, print, print_json, target};
 use crate::args::{FetchOptions, MachineOptions, QemuArg};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
+
+/// Packages that a note names before it only counts.
+const NAMED: usize = 4;
 
 pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
@@ -23,33 +26,41 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
         return Ok(if problems.is_empty() { Exit::Ok } else { Exit::Infrastructure });
     }
     if given.dry_run {
-        let mut plans = BTreeMap::new();
-        for target in targets {
-            plans.insert(&target.name, ::fetch::plan(host, target, &options).or_exit(Exit::Infrastructure)?);
-        }
+        let plan = ::fetch::plan(host, &targets, &options).or_exit(Exit::Infrastructure)?;
         if given.json {
-            print_json(&plans)?;
+            print_json(&plan)?;
         } else {
-            plans.iter().for_each(|(arch, plan)| print(&format!("{arch}:\n{plan}\n")));
+            print(&format!("to be downloaded:\n{plan}\n"));
         }
         return Ok(Exit::Ok);
     }
-    let mut fetched = BTreeMap::new();
-    for target in targets {
-        let files = ::fetch::machine(host, target, &options).or_exit(Exit::Infrastructure)?;
-        for package in &files.packages {
-            if let Some(note) = &package.note {
-                progress::say(&format!("note: {} {} {}: {note}", package.name, package.version, package.arch));
-            }
-        }
-        let (version, origin) = (&files.emulator.version, &files.emulator.origin);
-        progress::say(&format!("{}: Linux {}, QEMU {version} ({origin}), ready", target.name, files.release));
-        fetched.insert(&target.name, files);
+    let all = ::fetch::machines(host, &targets, &options).or_exit(Exit::Infrastructure)?;
+    let fetched: BTreeMap<&String, MachineFiles> = targets.iter().map(|target| &target.name).zip(all).collect();
+    tell_notes(fetched.values());
+    for (arch, MachineFiles { release, emulator: SystemEmulator { version, origin, .. }, .. }) in &fetched {
+        progress::say(&format!("{arch}: Linux {release} and QEMU {version} ({origin}) are ready"));
     }
     if given.json {
         print_json(&fetched)?;
     }
     Ok(Exit::Ok)
+}
+
+/// Why packages are not those of the lock; one line for all with the same reason.
+fn tell_notes<'a>(fetched: impl Iterator<Item = &'a MachineFiles>) {
+    let mut by_note: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for package in fetched.flat_map(|files| &files.packages) {
+        if let Some(note) = &package.note {
+            let named = format!("{} {} {}", package.name, package.version, package.arch);
+            by_note.entry(note).or_default().insert(named);
+        }
+    }
+    for (note, packages) in by_note {
+        let named: Vec<&str> = packages.iter().take(NAMED).map(String::as_str).collect();
+        let more = packages.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        progress::say(&format!("note: {}{more}: {note}", named.join(", ")));
+    }
 }
 
 /// The fetch stage's own options.

@@ -143,6 +143,7 @@ fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<String>
         match content.read(&mut buffer)? {
             0 => return Ok(digest.hex()),
             count => {
+                interrupt::check().map_err(std::io::Error::other)?;
                 digest.update(&buffer[..count]);
                 file.write_all(&buffer[..count])?;
             }

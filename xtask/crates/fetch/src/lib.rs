@@ -1,6 +1,6 @@
 //! Verified downloads and unpacked packages in one cache: what a VM is started from. Nothing else touches the network.
 //!
-//! The public surface is [`machine`] and [`plan`]. Which packages there are is data: `machine:` in a target file says
+//! The public surface is [`machine`], and [`plan`] for a dry run. Which packages there are is data: `machine:` in a target file says
 //! which are needed, `targets/<arch>.lock` which files those are. A package is trusted through the lock, which was
 //! made from the archive's signed index; or, when the lock does not do, through that index itself. Nothing here starts
 //! a VM.
@@ -17,6 +17,7 @@ mod lock;
 mod machine;
 mod mirror;
 mod packages;
+mod plan;
 mod release;
 mod resolve;
 mod sets;
@@ -28,7 +29,8 @@ mod version;
 
 use std::path::PathBuf;
 
-pub use machine::{Missing, Plan, machine, plan};
+pub use machine::{machine, machines};
+pub use plan::{Missing, Plan, plan};
 pub use update::update_lock;
 
 /// Where to look, and what may be done.

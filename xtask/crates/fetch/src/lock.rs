@@ -69,6 +69,19 @@ impl Set {
     }
 }
 
+impl Suite {
+    /// Of each suite the newest.
+    pub(crate) fn newest<'a>(all: impl Iterator<Item = (&'a String, &'a Suite)>) -> BTreeMap<String, Suite> {
+        let mut newest: BTreeMap<String, Suite> = BTreeMap::new();
+        for (name, suite) in all {
+            if newest.get(name).is_none_or(|seen| seen.date < suite.date) {
+                newest.insert(name.clone(), suite.clone());
+            }
+        }
+        newest
+    }
+}
+
 impl Lock {
     /// A file that does not exist is an empty lock.
     pub(crate) fn load(file: &Path) -> anyhow::Result<Lock> {

@@ -9,7 +9,7 @@ use proc::progress;
 
 use crate::archive::Archive;
 use crate::guest::BUSYBOX_PACKAGE;
-use crate::lock::{Lock, Pin, Set};
+use crate::lock::{Lock, Pin, Set, Suite};
 use crate::resolve::{self, Follow, Prefer};
 use crate::store::{self, Kind};
 use crate::{Options, digest};
@@ -114,18 +114,9 @@ impl Locks {
         Ok(Settled { notes: self.notes(&set, committed), set })
     }
 
-    /// The newest index of each suite that was used before.
-    pub(crate) fn known(&self) -> BTreeMap<String, crate::lock::Suite> {
-        let mut known = self.committed.suites.clone();
-        for (name, suite) in &self.later.suites {
-            match known.get(name) {
-                Some(older) if older.date >= suite.date => {}
-                _ => {
-                    known.insert(name.clone(), suite.clone());
-                }
-            }
-        }
-        known
+    /// The suites that were used before.
+    pub(crate) fn suites(&self) -> impl Iterator<Item = (&String, &Suite)> {
+        self.committed.suites.iter().chain(&self.later.suites)
     }
 
     fn notes(&self, set: &Set, committed: Option<&Set>) -> BTreeMap<String, String> {
@@ -191,10 +182,7 @@ pub(crate) fn pool_file(options: &Options, pin: &Pin) -> PathBuf {
 }
 
 /// The packages of `want` from the signed index, and what to record of the suites.
-pub(crate) fn resolve(
-    want: &Want,
-    archive: &Archive<'_>,
-) -> anyhow::Result<(Set, BTreeMap<String, crate::lock::Suite>)> {
+pub(crate) fn resolve(want: &Want, archive: &Archive<'_>) -> anyhow::Result<(Set, BTreeMap<String, Suite>)> {
     let mut indexes = Vec::new();
     let mut suites = BTreeMap::new();
     for suite in &want.suites {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use proc::deadline::{OnInterrupt, Probe, until};
+use proc::hold;
 
 use crate::deb::Unpacker;
 use crate::digest;
@@ -41,10 +42,14 @@ pub(crate) enum Look {
 }
 
 /// The tree at `dir`, if it is there and intact; otherwise what is wrong with it, or None if there is none.
+///
+/// It is held until this process ends, so that nobody removes it while it is used.
 pub(crate) fn open(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
+    if !hold::hold(dir) {
+        return Err(None);
+    }
     let text = match fs::read_to_string(dir.join(MANIFEST)) {
         Ok(text) => text,
-        Err(_) if !dir.exists() => return Err(None),
         Err(error) => return Err(Some(format!("its manifest cannot be read: {error}"))),
     };
     let root = dir.join(FILES);

@@ -20,17 +20,11 @@ use crate::store::{self, Kind};
 /// A lock cannot be read or written, or there is an interrupt.
 pub fn update_lock(targets: &[&Target], all: &[Target], options: &Options) -> anyhow::Result<Vec<String>> {
     let mut old = BTreeMap::new();
-    let mut known: BTreeMap<String, Suite> = BTreeMap::new();
     for target in all {
-        let file = sets::lock_file(&options.targets_dir, &target.name);
-        let lock = Lock::load(&file)?;
-        for (name, suite) in &lock.suites {
-            if known.get(name).is_none_or(|seen| seen.date < suite.date) {
-                known.insert(name.clone(), suite.clone());
-            }
-        }
+        let lock = Lock::load(&sets::lock_file(&options.targets_dir, &target.name))?;
         old.insert(target.name.clone(), lock);
     }
+    let known = Suite::newest(old.values().flat_map(|lock| &lock.suites));
     let archive = Archive::new(options, known, true);
     let phase = Phase::start("resolve packages");
     let mut problems = Vec::new();
