@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Build(BuildOptions),
     /// Download, verify and unpack what system VMs are started from
     Fetch(FetchOptions),
+    /// Tell what lies in the cache, or make it smaller
+    Cache(CacheOptions),
     /// Start control planes and leave them running
     Up(UpOptions),
     /// End what `up` started
@@ -212,12 +214,54 @@ pub(crate) struct FetchOptions {
     /// Resolve the packages again and write targets/<ARCH>.lock
     #[arg(long, conflicts_with_all = ["offline", "locked", "dry_run", "json"])]
     pub(crate) update_lock: bool,
+    /// Write everything that is needed into one archive, for a machine without network
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["update_lock", "dry_run", "json"])]
+    pub(crate) bundle: Option<PathBuf>,
+    /// Take what a bundle holds into the cache; it must be what the locks name
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "arch", "update_lock", "dry_run", "json"])]
+    pub(crate) import: Option<PathBuf>,
     /// Print what would be downloaded, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print the files of each VM as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask cache list
+  cargo xtask cache prune --keep-days 7
+  cargo xtask cache prune --max-size 10G --dry-run
+  cargo xtask cache prune --all")]
+pub(crate) struct CacheOptions {
+    #[command(subcommand)]
+    pub(crate) command: CacheCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// What lies in it, with size and last use
+    List(JsonOptions),
+    /// Remove what was not used for long; never what is in use
+    Prune(PruneOptions),
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct PruneOptions {
+    /// Keep what was used within so many days
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) keep_days: u32,
+    /// Keep what was used last, up to this size together: 500M, 10G
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "keep_days")]
+    pub(crate) max_size: Option<u64>,
+    /// Keep only what is in use
+    #[arg(long, conflicts_with_all = ["keep_days", "max_size"])]
+    pub(crate) all: bool,
+    /// Print what would be removed, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// What system VMs are made from.
@@ -326,6 +370,21 @@ pub(crate) struct BenchOptions {
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Bytes, with K, M, G or T for powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match text[number.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return Err("a number of bytes, or with K, M, G or T: 500M, 10G".into()),
+    };
+    let number = number.parse::<u64>().map_err(|_| "a whole number, with K, M, G or T: 500M, 10G".to_owned())?;
+    number.checked_mul(factor).ok_or_else(|| "too large".into())
 }
 
 /// It becomes part of file names.

@@ -20,6 +20,14 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     let host = target(&catalogue, None)?;
     let targets = chosen(&catalogue, &given.arch)?;
     let options = options(paths, &given.machine, given.offline);
+    if let Some(file) = &given.bundle {
+        ::fetch::bundle(host, &targets, &options, file).or_exit(Exit::Infrastructure)?;
+        return Ok(Exit::Ok);
+    }
+    if let Some(file) = &given.import {
+        ::fetch::import(&catalogue.targets, &options, file).or_exit(Exit::Infrastructure)?;
+        return Ok(Exit::Ok);
+    }
     if given.update_lock {
         let problems = ::fetch::update_lock(&targets, &catalogue.targets, &options).or_exit(Exit::Infrastructure)?;
         problems.iter().for_each(|problem| progress::say(&format!("not resolved, left as it was: {problem}")));

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod build;
+pub(crate) mod cache;
 pub(crate) mod checks;
 pub(crate) mod ci;
 pub(crate) mod fetch;

@@ -102,7 +102,7 @@ impl Client {
         let total: u64 = jobs.iter().map(|job| job.size).sum();
         let tell = || {
             let (files, bytes) = (counts.files.load(Ordering::Relaxed), counts.bytes.load(Ordering::Relaxed));
-            phase.status(format!("{files} of {} files, {} of {}", jobs.len(), mib(bytes), mib(total)));
+            phase.status(format!("{files} of {} files, {} of {}", jobs.len(), human(bytes), human(total)));
         };
         let counts = &counts;
         let work = async {
@@ -123,7 +123,7 @@ impl Client {
             Ok(gone)
         };
         let gone = self.runtime.block_on(unless_interrupted(work, tell))??;
-        phase.done(&format!("{} files, {}", jobs.len() - gone.len(), mib(counts.bytes.load(Ordering::Relaxed))));
+        phase.done(&format!("{} files, {}", jobs.len() - gone.len(), human(counts.bytes.load(Ordering::Relaxed))));
         Ok(gone)
     }
 
@@ -212,8 +212,11 @@ impl Client {
     }
 }
 
-/// "34.0 MiB".
-pub(crate) fn mib(bytes: u64) -> String {
+/// "34.0 MiB", "12 KiB".
+pub(crate) fn human(bytes: u64) -> String {
+    if bytes < 1 << 20 {
+        return format!("{} KiB", bytes.div_ceil(1 << 10));
+    }
     #[expect(clippy::cast_precision_loss, reason = "one digit behind the point is shown")]
     let mib = bytes as f64 / f64::from(1 << 20);
     format!("{mib:.1} MiB")

@@ -6,6 +6,8 @@
 //! a VM.
 
 mod archive;
+mod bundle;
+pub mod cache;
 mod control;
 mod deb;
 mod digest;
@@ -29,6 +31,7 @@ mod version;
 
 use std::path::PathBuf;
 
+pub use bundle::{bundle, import};
 pub use machine::{machine, machines};
 pub use plan::{Missing, Plan, plan};
 pub use update::update_lock;

@@ -18,7 +18,7 @@ use crate::tree::{self, Look, Tree};
 use crate::{Options, QemuChoice, digest, emulator, guest, plan, store};
 
 /// Changes when the same packages are unpacked in another way.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 /// A mirror may change between the index and the package, once.
 const ROUNDS: usize = 3;
 
@@ -59,6 +59,17 @@ pub fn machines(host: &Target, targets: &[&Target], options: &Options) -> anyhow
     obtain(&pieces, &mut states, &mut locks, options)?;
     let per_target = pieces.len() / targets.len().max(1);
     pieces.chunks(per_target).zip(states.chunks(per_target)).map(|(pieces, states)| assembled(pieces, states)).collect()
+}
+
+/// Downloads the packages of all pieces, unless they are there, and returns them.
+pub(crate) fn packages(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<BTreeSet<Pin>> {
+    let (pieces, mut locks) = pieces(host, targets, options)?;
+    let mut states = vec![State::default(); pieces.len()];
+    for (piece, state) in pieces.iter().zip(&mut states) {
+        state.settled = locks[&piece.want.target].settled(&piece.want, options.locked);
+    }
+    fetch(&pieces, &mut states, &mut locks, options)?;
+    Ok(states.into_iter().filter_map(|state| state.settled).flat_map(|settled| settled.set.pins).collect())
 }
 
 /// The pieces of each target, the guest first, and the locks that they are in.
@@ -107,7 +118,7 @@ impl Piece<'_> {
 
     fn unpack(&self, settled: &Settled, options: &Options) -> anyhow::Result<Tree> {
         let debs: Vec<PathBuf> = settled.set.pins.iter().map(|pin| sets::pool_file(options, pin)).collect();
-        let made = tree::make(&self.tree_dir(settled, options), |tree| {
+        let made = tree::make(&self.tree_dir(settled, options), &self.want.title, |tree| {
             if self.is_guest {
                 return guest::unpack(self.machine, &debs, tree);
             }
@@ -126,10 +137,15 @@ fn obtain(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, opti
         state.settled = locks[&piece.want.target].settled(&piece.want, options.locked);
         look(piece, state, options);
     }
-    let open = |states: &[State]| states.iter().any(|state| state.tree.is_none());
-    if !open(states) {
+    if states.iter().all(|state| state.tree.is_some()) {
         return Ok(());
     }
+    fetch(pieces, states, locks, options)?;
+    unpack(pieces, states, options)
+}
+
+/// Downloads the packages of every piece that has no tree.
+fn fetch(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, options: &Options) -> anyhow::Result<()> {
     let with = pieces.iter().zip(states.iter()).filter(|(_, state)| state.tree.is_none());
     let missing = plan::of(with.map(|(piece, state)| (piece, state.settled.as_ref())), options);
     if options.offline && !missing.is_empty() {
@@ -141,7 +157,7 @@ fn obtain(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, opti
         settle(pieces, states, locks, &archive, options)?;
         let gone = download(pieces, states, &archive, options)?;
         if gone.is_empty() {
-            return unpack(pieces, states, options);
+            return Ok(());
         }
         let labels = gone.iter().map(label).collect::<Vec<_>>().join(", ");
         if options.locked {

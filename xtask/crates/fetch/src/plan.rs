@@ -3,7 +3,7 @@
 use model::Target;
 use serde::Serialize;
 
-use crate::http::mib;
+use crate::http::human;
 use crate::lock::Pin;
 use crate::machine::{self, Piece};
 use crate::sets::Settled;
@@ -84,12 +84,12 @@ pub(crate) fn missing(settled: &Settled, options: &Options) -> Vec<Pin> {
 impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for Missing { name, version, arch, size, .. } in &self.missing {
-            writeln!(f, "  {name} {version} {arch}, {}", mib(*size))?;
+            writeln!(f, "  {name} {version} {arch}, {}", human(*size))?;
         }
         for title in &self.unresolved {
             writeln!(f, "  the packages of {title}, which are not in the lock: their size is not known")?;
         }
-        write!(f, "  {} packages, {} together", self.missing.len(), mib(self.size()))
+        write!(f, "  {} packages, {} together", self.missing.len(), human(self.size()))
     }
 }
 

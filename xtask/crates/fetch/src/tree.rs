@@ -56,6 +56,7 @@ pub(crate) fn open(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
     let mut stale = false;
     let mut lines = text.lines();
     let info = lines.next().unwrap_or_default().to_owned();
+    let _title = lines.next();
     let mut ended = false;
     for line in lines {
         ended = line == END;
@@ -73,8 +74,17 @@ pub(crate) fn open(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
     Ok(Tree { root, info })
 }
 
+/// What the tree at `dir` is, for people.
+pub(crate) fn title(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join(MANIFEST)).ok()?.lines().nth(1).map(str::to_owned)
+}
+
 /// Makes the tree at `dir` with `fill`, which returns what to note about it; or waits for whoever is making it.
-pub(crate) fn make(dir: &Path, fill: impl FnOnce(&mut Unpacker) -> anyhow::Result<String>) -> anyhow::Result<Tree> {
+pub(crate) fn make(
+    dir: &Path,
+    title: &str,
+    fill: impl FnOnce(&mut Unpacker) -> anyhow::Result<String>,
+) -> anyhow::Result<Tree> {
     if let Some(folder) = dir.parent() {
         store::sweep(folder);
     }
@@ -89,7 +99,7 @@ pub(crate) fn make(dir: &Path, fill: impl FnOnce(&mut Unpacker) -> anyhow::Resul
     if let Ok(tree) = open(dir, Look::Quick) {
         return Ok(tree);
     }
-    fill_and_publish(dir, claim, fill)?;
+    fill_and_publish(dir, title, claim, fill)?;
     open(dir, Look::Quick).map_err(|why| {
         anyhow::anyhow!("{} was altered while it was made: {}", dir.display(), why.unwrap_or("it is gone".to_owned()))
     })
@@ -97,6 +107,7 @@ pub(crate) fn make(dir: &Path, fill: impl FnOnce(&mut Unpacker) -> anyhow::Resul
 
 fn fill_and_publish(
     dir: &Path,
+    title: &str,
     claim: Claim,
     fill: impl FnOnce(&mut Unpacker) -> anyhow::Result<String>,
 ) -> anyhow::Result<()> {
@@ -104,7 +115,7 @@ fn fill_and_publish(
     fs::create_dir_all(&root).with_context(|| format!("failed to make {}: {}", root.display(), store::hint()))?;
     let mut unpacker = Unpacker::new(root.clone());
     let info = fill(&mut unpacker)?;
-    let mut text = info.lines().collect::<String>() + "\n";
+    let mut text = format!("{}\n{title}\n", info.lines().collect::<String>());
     for (path, sha256) in &unpacker.files {
         text.push_str(&line(&root, path, sha256)?);
     }

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimen
 /// What this process holds until its end.
 static HELD: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
 
-/// Holds a folder, or a file, until this process ends. False: it is not there, or is being removed.
+/// Holds a folder, or a file, until this process ends. False: it is not there, or is just being removed.
 pub fn hold(path: &Path) -> bool {
     let mut held = HELD.lock().unwrap_or_else(|e| e.into_inner());
     // One that was removed and made again is another one.
@@ -23,7 +23,8 @@ pub fn hold(path: &Path) -> bool {
         return true;
     }
     let Ok(file) = File::open(path) else { return false };
-    if flock(&file, FlockOperation::NonBlockingLockShared).is_err() || !same(&file) {
+    // Who is removing it has it for a moment, and then it is no longer this one.
+    if flock(&file, FlockOperation::LockShared).is_err() || !same(&file) {
         return false;
     }
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
@@ -62,9 +63,9 @@ mod tests {
         assert!(hold(&used) && hold(&used));
         assert!(unheld(&used).is_none());
         let removing = unheld(&unused).unwrap();
-        assert!(!hold(&unused));
+        fs::rename(&unused, dir.join("aside")).unwrap();
         drop(removing);
-        assert!(hold(&unused));
+        assert!(!hold(&unused));
         assert!(!hold(&dir.join("nowhere")));
         fs::remove_dir_all(&used).unwrap();
         fs::create_dir_all(&used).unwrap();
