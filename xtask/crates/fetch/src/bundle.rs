@@ -164,3 +164,72 @@ fn take_one(content: &mut impl Read, pin: &Pin, options: &Options) -> anyhow::Re
     }
     claim.publish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Fixture;
+
+    /// A bundle of the fixture's guest, and a second machine without network.
+    fn bundled(fixture: &mut Fixture) -> PathBuf {
+        let file = fixture.dir.path().join("bundle.tar");
+        let target = fixture.target.clone();
+        crate::update_lock(&[&target], std::slice::from_ref(&target), &fixture.options).unwrap();
+        bundle(&target, &[&target], &fixture.options, &file).unwrap();
+        fixture.options.cache = fixture.dir.path().join("other");
+        fixture.options.offline = true;
+        file
+    }
+
+    fn import_into(fixture: &Fixture, file: &Path) -> Result<usize, String> {
+        import(std::slice::from_ref(&fixture.target), &fixture.options, file).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_bundle_is_all_that_a_machine_without_network_needs() {
+        let mut fixture = Fixture::new();
+        let file = bundled(&mut fixture);
+        assert_eq!(import_into(&fixture, &file), Ok(3));
+        let plan = crate::plan(&fixture.target, &[&fixture.target], &fixture.options).unwrap();
+        assert!(plan.is_empty(), "{plan}");
+        assert_eq!(import_into(&fixture, &file), Ok(3), "once more does no harm");
+    }
+
+    fn tar_of(name: &str) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        append(&mut tar, name, 1, &b"x"[..]).unwrap();
+        tar.into_inner().unwrap()
+    }
+
+    #[test]
+    fn only_what_a_lock_names_is_taken() {
+        let mut fixture = Fixture::new();
+        let file = bundled(&mut fixture);
+        let good = fs::read(&file).unwrap();
+        let find = |what: &[u8]| good.windows(what.len()).position(|window| window == what).unwrap();
+        let changed = |at: usize| {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1;
+            bytes
+        };
+        let second = find(b"!<arch>") + 100;
+        for (bytes, parts) in [
+            (changed(second), &["expected SHA-256", "found"][..]),
+            (good[..second].to_vec(), &["cut off"]),
+            (good[..find(b"!<arch>") - 512].to_vec(), &["cut off"]),
+            (changed(0), &["refused", "checksum"]),
+            (tar_of("pool/x.deb"), &["does not begin with `manifest`"]),
+            (Vec::new(), &["empty"]),
+            (b"no archive, but long enough to be taken for one".repeat(30), &["refused"]),
+        ] {
+            fs::write(&file, bytes).unwrap();
+            let error = import_into(&fixture, &file).unwrap_err();
+            assert!(parts.iter().all(|part| error.contains(part)), "{parts:?}: {error}");
+            assert!(fixture.cached("debian/pool").iter().all(|name| !name.ends_with(".part")));
+        }
+        fs::write(&file, &good).unwrap();
+        fs::write(fixture.options.targets_dir.join("x.lock"), "").unwrap();
+        let error = import_into(&fixture, &file).unwrap_err();
+        assert!(error.contains("no lock in targets/ names") && error.contains("busybox-static"), "{error}");
+    }
+}

@@ -176,3 +176,72 @@ fn size(path: &Path) -> u64 {
         if data.is_dir() { fs::read_dir(path).into_iter().flatten().flatten() } else { return data.blocks() * 512 };
     data.blocks() * 512 + below.map(|entry| size(&entry.path())).sum::<u64>()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    /// A cache with a component, two trees and a snapshot, used so many days ago.
+    fn cache(dir: &Path) {
+        for (path, days) in [("components/a", 1), ("debian/trees/b", 10), ("debian/trees/c", 100), ("snapshots/d", 50)]
+        {
+            let path = dir.join(path);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("file"), vec![1; 100_000]).unwrap();
+            let time = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+            fs::File::open(&path).unwrap().set_modified(time).unwrap();
+        }
+    }
+
+    fn names(entries: &[Entry]) -> String {
+        let names: Vec<String> =
+            entries.iter().map(|entry| entry.path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn what_was_used_last_stays() {
+        let dir = TempDir::new();
+        cache(dir.path());
+        assert_eq!(names(&list(dir.path())), "a b c d");
+        let would = |keep| names(&prune(dir.path(), keep, true).unwrap());
+        let each = list(dir.path())[0].size;
+        assert!(each >= 100_000);
+        for (keep, expected) in [
+            (Keep::Days(200), ""),
+            (Keep::Days(20), "d c"),
+            (Keep::Days(0), "a b d c"),
+            (Keep::Size(2 * each), "d c"),
+            (Keep::Size(0), "a b d c"),
+            (Keep::Nothing, "a b d c"),
+        ] {
+            assert_eq!(would(keep), expected, "{keep:?}");
+        }
+        assert_eq!(names(&prune(dir.path(), Keep::Days(20), false).unwrap()), "d c");
+        assert_eq!(names(&list(dir.path())), "a b");
+    }
+
+    #[test]
+    fn what_is_in_use_is_never_removed() {
+        let dir = TempDir::new();
+        cache(dir.path());
+        fs::create_dir_all(dir.path().join("run/now")).unwrap();
+        fs::create_dir_all(dir.path().join("debian/pool")).unwrap();
+        fs::write(dir.path().join("debian/pool/new.deb"), "about to be unpacked").unwrap();
+        // By this very process; a lock of another one looks the same.
+        assert!(hold::hold(&dir.path().join("snapshots/d")));
+        assert_eq!(names(&prune(dir.path(), Keep::Nothing, false).unwrap()), "a b c");
+        assert_eq!(names(&list(dir.path())), "new.deb d now");
+        assert!(list(dir.path()).iter().all(|entry| entry.in_use));
+    }
+
+    #[test]
+    fn what_a_killed_prune_has_left_is_removed() {
+        let dir = TempDir::new();
+        fs::create_dir_all(dir.path().join("components/.removed-a/below")).unwrap();
+        assert!(list(dir.path()).is_empty());
+        prune(dir.path(), Keep::Days(1), false).unwrap();
+        assert!(!dir.path().join("components/.removed-a").exists());
+    }
+}

@@ -182,3 +182,115 @@ fn relative(folder: &str, path: &str) -> PathBuf {
     let up = folder.iter().skip(common).map(|_| "..");
     up.chain(path.into_iter().skip(common)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::testing::{TempDir, add, deb};
+
+    struct Place {
+        dir: TempDir,
+        tree: Unpacker,
+    }
+
+    impl Place {
+        fn new() -> Place {
+            let dir = TempDir::new();
+            fs::create_dir_all(dir.path().join("tree")).unwrap();
+            let tree = Unpacker::new(dir.path().join("tree"));
+            Place { dir, tree }
+        }
+
+        fn unpack(&mut self, fill: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Result<(), String> {
+            let file = self.dir.path().join("a.deb");
+            fs::write(&file, deb("a", fill)).unwrap();
+            self.tree.unpack(&file, &|path| !path.starts_with("skipped/")).map_err(|error| format!("{error:#}"))
+        }
+
+        fn read(&self, path: &str) -> String {
+            fs::read_to_string(self.tree.root().join(path)).unwrap()
+        }
+    }
+
+    /// An entry as only an attacker makes it: `tar`'s own functions refuse such paths.
+    fn raw(tar: &mut tar::Builder<Vec<u8>>, kind: tar::EntryType, path: &str, target: &str) {
+        let mut header = tar::Header::new_gnu();
+        header.as_gnu_mut().unwrap().name[..path.len()].copy_from_slice(path.as_bytes());
+        header.as_gnu_mut().unwrap().linkname[..target.len()].copy_from_slice(target.as_bytes());
+        header.set_entry_type(kind);
+        header.set_mode(0o644);
+        header.set_size(0);
+        header.set_cksum();
+        tar.append(&header, std::io::empty()).unwrap();
+    }
+
+    #[test]
+    fn files_and_links_are_unpacked_below_a_merged_usr() {
+        let mut place = Place::new();
+        place
+            .unpack(|tar| {
+                add(tar, "lib/x/libc.so.6", b"library");
+                add(tar, "skipped/file", b"not wanted");
+                raw(tar, tar::EntryType::Symlink, "./lib64/ld.so", "/lib/x/libc.so.6");
+                raw(tar, tar::EntryType::Symlink, "./usr/share/c", "../../lib/x/libc.so.6");
+                raw(tar, tar::EntryType::Link, "./usr/lib/hard", "./lib/x/libc.so.6");
+            })
+            .unwrap();
+        for path in ["usr/lib/x/libc.so.6", "usr/lib64/ld.so", "usr/share/c", "usr/lib/hard"] {
+            assert_eq!(place.read(path), "library", "{path}");
+        }
+        assert_eq!(place.tree.files.len() + place.tree.links.len(), 4);
+        let link = fs::read_link(place.tree.root().join("usr/lib64/ld.so")).unwrap();
+        assert_eq!(link, Path::new("../lib/x/libc.so.6"), "a tree can be moved");
+        let mode = fs::metadata(place.tree.root().join("usr/lib/x/libc.so.6")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755, "no set-user-ID");
+    }
+
+    #[test]
+    fn nothing_leads_out_of_the_folder() {
+        use tar::EntryType::{Block, Char, Fifo, Link, Regular, Symlink};
+        for (kind, path, target, part) in [
+            (Regular, "../evil", "", "leads out"),
+            (Regular, "usr/../../evil", "", "leads out"),
+            (Symlink, "usr/evil", "../../evil", "leads out"),
+            (Link, "usr/evil", "../evil", "leads out"),
+            (Link, "usr/evil", "/etc/passwd", "not there"),
+            (Regular, "usr/link/evil", "", "below the symbolic link"),
+            (Char, "dev/null", "", "kind"),
+            (Block, "dev/sda", "", "kind"),
+            (Fifo, "run/pipe", "", "kind"),
+        ] {
+            let mut place = Place::new();
+            place.unpack(|tar| raw(tar, Symlink, "usr/link", "/etc")).unwrap();
+            let error = place.unpack(|tar| raw(tar, kind, path, target)).unwrap_err();
+            assert!(error.contains(part), "{path}: {error}");
+            assert!(!place.dir.path().join("evil").exists(), "{path}");
+        }
+        // An absolute path is one below the folder, as it would be for a package manager with another root.
+        let mut place = Place::new();
+        place.unpack(|tar| raw(tar, Regular, "/etc/absolute", "")).unwrap();
+        assert_eq!(place.read("etc/absolute"), "");
+    }
+
+    #[test]
+    fn a_later_package_replaces_files_and_links_of_an_earlier_one() {
+        let mut place = Place::new();
+        place.unpack(|tar| raw(tar, tar::EntryType::Symlink, "usr/a", "/usr/b")).unwrap();
+        place.unpack(|tar| add(tar, "usr/a", b"file")).unwrap();
+        assert_eq!(place.read("usr/a"), "file");
+        assert!(place.tree.links.is_empty() && !place.tree.root().join("usr/b").exists());
+    }
+
+    #[test]
+    fn what_is_no_package_is_refused() {
+        let mut place = Place::new();
+        let file = place.dir.path().join("b.deb");
+        for content in [&b""[..], b"garbage", b"!<arch>\n", &deb("a", |tar| add(tar, "x", b"y"))[..200]] {
+            fs::write(&file, content).unwrap();
+            let error = format!("{:#}", place.tree.unpack(&file, &|_| true).unwrap_err());
+            assert!(error.contains("b.deb"), "{error}");
+        }
+    }
+}

@@ -31,6 +31,7 @@ impl Sha256 {
     }
 }
 
+#[cfg(test)]
 pub(crate) fn of_bytes(bytes: &[u8]) -> String {
     let mut digest = Sha256::new();
     digest.update(bytes);

@@ -98,3 +98,39 @@ pub(crate) fn section(bytes: &[u8], name: &str) -> anyhow::Result<Vec<u8>> {
     let section = file.section_by_name(name).with_context(|| format!("there is no section {name}"))?;
     Ok(section.data()?.to_vec())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::module;
+
+    /// This test itself, with the loader and the libraries that it runs with.
+    #[test]
+    fn the_linkage_of_a_real_program_is_found() {
+        let own = std::env::current_exe().unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mapped =
+            maps.lines().filter_map(|line| line.split_whitespace().nth(5)).filter(|path| path.starts_with('/'));
+        let mut paths: Vec<String> = mapped.map(|path| path.trim_start_matches('/').to_owned()).collect();
+        let Some(loader) = read(&own).unwrap().loader else { panic!("this test is linked statically") };
+        // A loader is known by the name in the program, which may be a symbolic link.
+        paths.push(loader.trim_start_matches('/').to_owned());
+        let program = own.to_str().unwrap().trim_start_matches('/');
+        let found = linkage(Path::new("/"), program, paths.iter()).unwrap();
+        assert!(Path::new("/").join(&found.loader).exists(), "{found:?}");
+        assert!(found.folders.iter().any(|folder| Path::new("/").join(folder).join("libc.so.6").exists()), "{found:?}");
+
+        let error = linkage(Path::new("/"), program, [loader.clone()].iter()).unwrap_err().to_string();
+        assert!(error.contains("needs the library") && error.contains("in none of the packages"), "{error}");
+        let error = linkage(Path::new("/"), program, [].iter()).unwrap_err().to_string();
+        assert!(error.contains("is started by") && error.contains(&loader), "{error}");
+    }
+
+    #[test]
+    fn a_section_is_found_by_name() {
+        let file = module("a,b");
+        assert_eq!(section(&file, ".modinfo").unwrap(), b"license=GPL\0depends=a,b\0");
+        assert!(section(&file, ".text").unwrap_err().to_string().contains(".text"));
+        assert!(section(b"no ELF", ".modinfo").is_err());
+    }
+}

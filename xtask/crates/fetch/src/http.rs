@@ -20,7 +20,9 @@ use crate::store::{self, Claim, Kind};
 /// Downloads at the same time.
 const PARALLEL: usize = 6;
 /// A mirror that is being updated, or a line that breaks, gets this many chances.
-const ATTEMPTS: u64 = 3;
+const ATTEMPTS: u32 = 3;
+/// Before the second attempt, and once more so long before each further one.
+const PAUSE: Duration = if cfg!(test) { Duration::from_millis(1) } else { Duration::from_millis(700) };
 const CONNECT: Duration = Duration::from_secs(20);
 /// Without a byte for so long, a download is given up.
 const SILENCE: Duration = Duration::from_secs(45);
@@ -145,7 +147,7 @@ impl Client {
             wait(attempt).await;
             let mut gone = 0;
             for url in &job.urls {
-                match self.into_file(url, job, &claim, counts).await {
+                match self.download(url, job, &claim, counts).await {
                     Ok(()) => return claim.publish().map(|()| true),
                     Err(Fault::Gone) => gone += 1,
                     Err(Fault::Passing(why)) => last = format!("{url}: {why}"),
@@ -160,7 +162,7 @@ impl Client {
         bail!("failed to download {}: {last}", job.label)
     }
 
-    async fn into_file(&self, url: &str, job: &Job, claim: &Claim, counts: &Counts) -> Result<(), Fault> {
+    async fn download(&self, url: &str, job: &Job, claim: &Claim, counts: &Counts) -> Result<(), Fault> {
         let mut file = claim.file();
         let rewind = file.set_len(0).and_then(|()| std::io::Seek::rewind(&mut file));
         rewind.map_err(|error| Fault::Final(error.into()))?;
@@ -223,9 +225,9 @@ pub(crate) fn human(bytes: u64) -> String {
 }
 
 /// Before attempt 1, 2, …: a little longer each time.
-async fn wait(attempt: u64) {
+async fn wait(attempt: u32) {
     if attempt > 0 {
-        let mut tick = tokio::time::interval(Duration::from_millis(700 * attempt));
+        let mut tick = tokio::time::interval(PAUSE * attempt);
         tick.tick().await;
         tick.tick().await;
     }

@@ -25,6 +25,8 @@ mod resolve;
 mod sets;
 mod signature;
 mod store;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod update;
 mod version;

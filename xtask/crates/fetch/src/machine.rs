@@ -17,6 +17,9 @@ use crate::sets::{self, Locks, Settled, Want};
 use crate::tree::{self, Look, Tree};
 use crate::{Options, QemuChoice, digest, emulator, guest, plan, store};
 
+#[cfg(test)]
+mod tests;
+
 /// Changes when the same packages are unpacked in another way.
 const RECIPE: &str = "2";
 /// A mirror may change between the index and the package, once.

@@ -44,7 +44,7 @@ pub(crate) fn closure(
             suites.iter().filter_map(|(suite, index)| newest(index.named(root)).map(|p| (suite.as_str(), p)));
         let package = match prefer {
             Prefer::First => found.next(),
-            Prefer::Last => found.last(),
+            Prefer::Last => found.next_back(),
         };
         let package = package.with_context(|| format!("there is no package `{root}` in {}", names(suites)))?;
         chosen.insert(root.to_owned(), package);
