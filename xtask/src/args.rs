@@ -36,6 +36,10 @@ pub(crate) enum Command {
     Ci(CiOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
+    /// Download, verify and unpack what system VMs are started from
+    Fetch(FetchOptions),
+    /// Tell what lies in the cache, or make it smaller
+    Cache(CacheOptions),
     /// Start control planes and leave them running
     Up(UpOptions),
     /// End what `up` started
@@ -128,6 +132,8 @@ pub(crate) struct ProviderOptions {
     /// Boot the VM from power-on, and make no memory snapshot
     #[arg(long)]
     pub(crate) cold: bool,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -205,6 +211,96 @@ pub(crate) struct BuildOptions {
     /// Print the artifacts as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum QemuArg {
+    /// Debian's packages, fetched and verified; nothing is installed
+    Debian,
+    /// The one on PATH
+    System,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask fetch --arch ARCH
+  cargo xtask fetch --arch all --dry-run
+  cargo xtask fetch --arch ARCH --locked --debian-mirror http://HOST/debian")]
+pub(crate) struct FetchOptions {
+    /// Architectures, separated by commas, or `all` [default: this machine's]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
+    pub(crate) arch: Vec<String>,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
+    /// Fail rather than download anything, with the list of what is missing
+    #[arg(long)]
+    pub(crate) offline: bool,
+    /// Resolve the packages again and write targets/<ARCH>.lock
+    #[arg(long, conflicts_with_all = ["offline", "locked", "dry_run", "json"])]
+    pub(crate) update_lock: bool,
+    /// Write everything that is needed into one archive, for a machine without network
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["update_lock", "dry_run", "json"])]
+    pub(crate) bundle: Option<PathBuf>,
+    /// Take what a bundle holds into the cache; it must be what the locks name
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "arch", "update_lock", "dry_run", "json"])]
+    pub(crate) import: Option<PathBuf>,
+    /// Print what would be downloaded, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the files of each VM as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask cache list
+  cargo xtask cache prune --keep-days 7
+  cargo xtask cache prune --max-size 10G --dry-run
+  cargo xtask cache prune --all")]
+pub(crate) struct CacheOptions {
+    #[command(subcommand)]
+    pub(crate) command: CacheCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// What lies in it, with size and last use
+    List(JsonOptions),
+    /// Remove what was not used for long; never what is in use
+    Prune(PruneOptions),
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct PruneOptions {
+    /// Keep what was used within so many days
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) keep_days: u32,
+    /// Keep what was used last, up to this size together: 500M, 10G
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "keep_days")]
+    pub(crate) max_size: Option<u64>,
+    /// Keep only what is in use
+    #[arg(long, conflicts_with_all = ["keep_days", "max_size"])]
+    pub(crate) all: bool,
+    /// Print what would be removed, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// What system VMs are made from.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct MachineOptions {
+    /// Whose QEMU runs a system VM
+    #[arg(long, value_enum, default_value = "debian")]
+    pub(crate) qemu: QemuArg,
+    /// Take the Debian packages that the lock names, or fail
+    #[arg(long)]
+    pub(crate) locked: bool,
+    /// Root of a Debian mirror [default: the one in this machine's apt sources, else the snapshot archive]
+    #[arg(long, value_name = "URL")]
+    pub(crate) debian_mirror: Option<String>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -302,6 +398,21 @@ pub(crate) struct BenchOptions {
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Bytes, with K, M, G or T for powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match text[number.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return Err("a number of bytes, or with K, M, G or T: 500M, 10G".into()),
+    };
+    let number = number.parse::<u64>().map_err(|_| "a whole number, with K, M, G or T: 500M, 10G".to_owned())?;
+    number.checked_mul(factor).ok_or_else(|| "too large".into())
 }
 
 /// It becomes part of file names.

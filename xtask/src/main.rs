@@ -53,6 +53,8 @@ fn start(args: Args) -> Result<Exit, Failure> {
     match args.command {
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
+        Command::Fetch(options) => commands::fetch::run(&paths()?, &options),
+        Command::Cache(options) => commands::cache::run(&paths()?, &options),
         Command::Up(options) => commands::up::run(&paths()?, &options),
         Command::Down(options) => commands::up::down(&paths()?, &options),
         Command::Logs(options) => commands::up::logs(&paths()?, &options),

@@ -12,10 +12,9 @@ use proc::{RunDir, interrupt};
 use report::EventLog;
 use report::verdict::worse;
 
-use crate::args::{ProviderArg, ProviderOptions};
+use crate::args::ProviderArg;
 use crate::failure::or_interrupted;
-use crate::paths::Paths;
-use crate::provider::{self, Provider};
+use crate::provider::{Provider, Setup};
 use crate::turn::Turn;
 
 /// Everything a run is made from.
@@ -26,9 +25,7 @@ pub(crate) struct Job<'a> {
     pub(crate) resources: Vec<StoredResource>,
     pub(crate) cases: Vec<suite::Case>,
     pub(crate) options: suite::Options,
-    /// How the components are run.
-    pub(crate) provider: (ProviderArg, ProviderOptions),
-    pub(crate) paths: &'a Paths,
+    pub(crate) provider: Setup<'a>,
     /// Taken while the components are built.
     pub(crate) builds: &'a Turn,
 }
@@ -52,7 +49,7 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     tell_built(log, &artifacts);
     let topology = Topology { profiles: job.profiles.clone() };
     let booted = phase(log, "boot", Exit::Infrastructure, || {
-        provider.boot(job.target, &artifacts, &topology, &job.paths.cache, run)
+        provider.boot(job.target, &artifacts, &topology, &job.provider.paths.cache, run)
     })?;
     tell_booted(log, &booted);
     let tested = phase(log, "suite", Exit::Infrastructure, || {
@@ -67,12 +64,9 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
 
 /// What the provider needs beside the components; a phase of its own where that may mean a download.
 fn fetched(job: &Job<'_>, log: &EventLog) -> Result<Provider, Exit> {
-    let (chosen, options) = &job.provider;
-    match chosen {
+    match job.provider.chosen {
         ProviderArg::Process => Ok(Provider::Process),
-        ProviderArg::Qemu => {
-            phase(log, "fetch", Exit::Infrastructure, || provider::prepare(*chosen, options, job.target))
-        }
+        ProviderArg::Qemu => phase(log, "fetch", Exit::Infrastructure, || job.provider.prepare()),
     }
 }
 

@@ -9,6 +9,8 @@ use model::{Artifacts, Components, MachineFiles, Target};
 use proc::RunDir;
 
 use crate::args::{ProviderArg, ProviderOptions};
+use crate::commands::fetch::options as fetch_options;
+use crate::paths::Paths;
 
 /// A provider that is ready to boot.
 pub(crate) enum Provider {
@@ -59,16 +61,31 @@ impl Provider {
     }
 }
 
-/// Makes the provider ready; fetches what it needs.
-pub(crate) fn prepare(chosen: ProviderArg, options: &ProviderOptions, target: &Target) -> anyhow::Result<Provider> {
-    match chosen {
-        ProviderArg::Process => Ok(Provider::Process),
-        ProviderArg::Qemu => {
-            let file = format!("/tmp/hand/{}.json", target.name);
-            let text = std::fs::read(&file).with_context(|| format!("failed to read {file}"))?;
-            let files = Box::new(serde_json::from_slice(&text)?);
-            let accelerator = Accelerator { name: "tcg".into(), reason: "another architecture".into() };
-            Ok(Provider::Qemu { files, accelerator, cold: options.cold })
+/// Everything that decides how a target is run.
+pub(crate) struct Setup<'a> {
+    pub(crate) chosen: ProviderArg,
+    pub(crate) options: &'a ProviderOptions,
+    pub(crate) paths: &'a Paths,
+    /// This machine, if the target data knows it.
+    pub(crate) host: Option<&'a Target>,
+    pub(crate) target: &'a Target,
+    pub(crate) offline: bool,
+}
+
+impl Setup<'_> {
+    /// Makes the provider ready; fetches what it needs.
+    pub(crate) fn prepare(&self) -> anyhow::Result<Provider> {
+        match self.chosen {
+            ProviderArg::Process => Ok(Provider::Process),
+            ProviderArg::Qemu => self.machine(),
         }
+    }
+
+    fn machine(&self) -> anyhow::Result<Provider> {
+        let host = self.host.context("the packages of QEMU are for a host that no target file describes")?;
+        let options = fetch_options(self.paths, &self.options.machine, self.offline);
+        let files = Box::new(fetch::machine(host, self.target, &options)?);
+        let accelerator = Accelerator { name: "tcg".into(), reason: "another architecture".into() };
+        Ok(Provider::Qemu { files, accelerator, cold: self.options.cold })
     }
 }

@@ -23,7 +23,7 @@ use crate::budget::Way;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 use crate::pipeline::{self, Job};
-use crate::provider;
+use crate::provider::{self, Setup};
 use crate::turn::Turn;
 
 use repeat::{command, repeat};
@@ -101,8 +101,14 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         cases: work.cases.clone(),
         options: Options { seed: work.seed, jobs: options.parallel_checks.get(), history: run.histories(), repeat },
         builds,
-        provider: (chosen, options.provider.clone()),
-        paths,
+        provider: Setup {
+            chosen,
+            options: &options.provider,
+            paths,
+            host: host_target(catalogue).ok(),
+            target,
+            offline: options.sources.offline,
+        },
     };
     let log =
         Arc::new(EventLog::create(&run.events(), Some(console(paths, options, &run))).or_exit(Exit::Infrastructure)?);

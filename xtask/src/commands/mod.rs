@@ -2,8 +2,10 @@
 
 pub(crate) mod bench;
 pub(crate) mod build;
+pub(crate) mod cache;
 pub(crate) mod checks;
 pub(crate) mod ci;
+pub(crate) mod fetch;
 pub(crate) mod rejudge;
 pub(crate) mod targets;
 pub(crate) mod up;
@@ -77,12 +79,6 @@ pub(crate) fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> Result<V
         }
     }
     Ok(targets)
-}
-
-/// This machine's architecture, if the target data knows it.
-pub(crate) fn host(catalogue: &Catalogue) -> Option<&Target> {
-    let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
-    catalogue.host_target(&machine).ok()
 }
 
 /// Asks for all components that a boot needs; from the pinned modules unless `sources` says otherwise.

@@ -37,10 +37,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tls", &["model"]),
     ("targets", &["model", "proc", "tls"]),
     ("build", &["model", "proc", "tls"]),
+    ("fetch", &["model", "proc", "tls"]),
     ("boot", &["model", "proc", "tls"]),
     ("suite", &["judge", "model", "proc", "tls"]),
     ("report", &["model", "proc", "tls"]),
-    ("xtask", &["judge", "model", "proc", "tls", "targets", "build", "boot", "suite", "report"]),
+    ("xtask", &["judge", "model", "proc", "tls", "targets", "build", "fetch", "boot", "suite", "report"]),
 ];
 
 #[test]

@@ -101,7 +101,8 @@ fn check_minimum(target: &Target, emulator: &Emulator, path: &Path, version: &st
     Ok(())
 }
 
-fn numbers(version: &str) -> Vec<u32> {
+/// The numbers of a version, for comparison.
+pub(crate) fn numbers(version: &str) -> Vec<u32> {
     version.split('.').map_while(|part| part.parse().ok()).collect()
 }
 

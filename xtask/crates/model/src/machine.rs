@@ -15,6 +15,9 @@ pub struct Machine {
     pub debian: String,
     /// Debian suites of the guest's packages; of a package in several, the one in the first suite is taken.
     pub suites: Vec<String>,
+    /// Debian suites of QEMU and its libraries where this architecture is the host: QEMU from the last one that has it,
+    /// what it depends on from the first that is new enough.
+    pub host_suites: Vec<String>,
     /// The kernel's package; metapackages are followed to the image and its modules.
     pub kernel: String,
     /// Kernel modules that no other one pulls in, in load order, as `modinfo` names them.

@@ -6,6 +6,7 @@
 pub mod daemon;
 pub mod deadline;
 pub mod exec;
+pub mod hold;
 pub mod host;
 pub mod interrupt;
 pub mod ports;

@@ -99,6 +99,7 @@ fn check_emulator(file: &mut Document<'_>, emulator: &Emulator) {
 fn check_machine(file: &mut Document<'_>, machine: &Machine) {
     file.require(is_name(&machine.debian), at!["machine", "debian"], "must be Debian's name of the architecture");
     file.require(!machine.suites.is_empty(), at!["machine", "suites"], "must name at least one Debian suite");
+    file.require(!machine.host_suites.is_empty(), at!["machine", "host_suites"], "must name at least one Debian suite");
     file.require(machine.cpus > 0, at!["machine", "cpus"], "must be at least 1");
     file.require(machine.memory.base >= 256, at!["machine", "memory", "base"], "must be at least 256 MiB");
     file.require(machine.memory.profile > 0, at!["machine", "memory", "profile"], "must be more than 0 MiB");

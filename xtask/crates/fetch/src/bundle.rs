@@ -1,0 +1,235 @@
+//! Everything VMs need in one archive, for a machine without network.
+//!
+//! A bundle is a tar archive: `manifest` first, then `pool/<SHA-256>.deb`. It is not trusted: a package is taken from it
+//! only when a lock in `targets/` names its digest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use model::Target;
+use proc::interrupt;
+use proc::progress::Phase;
+
+use crate::digest::Sha256;
+use crate::http::human;
+use crate::lock::{Lock, Pin};
+use crate::machine;
+use crate::store::{self, Claim, Kind};
+use crate::{Options, digest, sets};
+
+const MANIFEST: &str = "manifest";
+/// A manifest is a line for each package.
+const MANIFEST_LIMIT: u64 = 1 << 20;
+
+/// Writes what VMs of `targets` need on `host` to `file`; downloads what is missing, all as locked.
+///
+/// # Errors
+/// As for [`crate::machines`] with `locked`, or `file` cannot be written.
+pub fn bundle(host: &Target, targets: &[&Target], options: &Options, file: &Path) -> anyhow::Result<()> {
+    let options = Options { locked: true, ..options.clone() };
+    let pins = machine::packages(host, targets, &options)?;
+    let phase = Phase::start(format!("write {}", file.display()));
+    let claim = store::claim(file, Kind::File)?;
+    let claim = claim.with_context(|| format!("another process writes {}", file.display()))?;
+    write(&pins, &options, &claim, &phase).with_context(|| format!("failed to write {}", file.display()))?;
+    claim.publish()?;
+    let size = fs::metadata(file).map(|data| data.len()).unwrap_or_default();
+    phase.done(&format!("{} packages, {}", pins.len(), human(size)));
+    Ok(())
+}
+
+/// Takes the packages out of a bundle into the cache; returns how many there are.
+///
+/// # Errors
+/// The bundle is cut off, or holds something that is not what a lock names.
+pub fn import(all: &[Target], options: &Options, file: &Path) -> anyhow::Result<usize> {
+    let mut locked: BTreeMap<String, Pin> = BTreeMap::new();
+    for target in all {
+        let lock = Lock::load(&sets::lock_file(&options.targets_dir, &target.name))?;
+        let pins = lock.sets.into_values().flat_map(|set| set.pins);
+        locked.extend(pins.map(|pin| (pin.sha256.clone(), pin)));
+    }
+    let phase = Phase::start(format!("import {}", file.display()));
+    let opened = File::open(file).with_context(|| format!("failed to read {}", file.display()))?;
+    let count = take(tar::Archive::new(opened), &locked, options, &phase)
+        .with_context(|| format!("{} was refused", file.display()))?;
+    phase.done(&format!("{count} packages"));
+    Ok(count)
+}
+
+fn write(pins: &BTreeSet<Pin>, options: &Options, claim: &Claim, phase: &Phase) -> anyhow::Result<()> {
+    let mut tar = tar::Builder::new(BufWriter::new(claim.file()));
+    let line = |pin: &Pin| format!("{} {} {} {} {}\n", pin.sha256, pin.size, pin.name, pin.version, pin.arch);
+    let manifest: String = pins.iter().map(line).collect();
+    append(&mut tar, MANIFEST, manifest.len() as u64, manifest.as_bytes())?;
+    for (number, pin) in pins.iter().enumerate() {
+        interrupt::check()?;
+        phase.status(format!("{} of {} packages", number + 1, pins.len()));
+        let deb = sets::pool_file(options, pin);
+        let opened = File::open(&deb).with_context(|| format!("failed to read {}", deb.display()))?;
+        append(&mut tar, &name(&pin.sha256), pin.size, opened)?;
+    }
+    tar.into_inner()?.flush()?;
+    Ok(())
+}
+
+fn append(tar: &mut tar::Builder<impl Write>, name: &str, size: u64, content: impl Read) -> anyhow::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(size);
+    header.set_mode(0o644);
+    Ok(tar.append_data(&mut header, name, content)?)
+}
+
+fn name(sha256: &str) -> String {
+    format!("pool/{sha256}.deb")
+}
+
+fn take(
+    mut bundle: tar::Archive<impl Read>,
+    locked: &BTreeMap<String, Pin>,
+    options: &Options,
+    phase: &Phase,
+) -> anyhow::Result<usize> {
+    let mut entries = bundle.entries()?;
+    let first = entries.next().context("it is empty")??;
+    if first.path()?.as_os_str() != MANIFEST {
+        bail!("it does not begin with `{MANIFEST}`: it was not made by `cargo xtask fetch --bundle`");
+    }
+    let mut text = String::new();
+    first.take(MANIFEST_LIMIT).read_to_string(&mut text).context("its manifest is no text")?;
+    let mut open = wanted(&text, locked)?;
+    let total = open.len();
+    for entry in entries {
+        interrupt::check()?;
+        phase.status(format!("{} of {total} packages", total - open.len()));
+        let mut entry = entry?;
+        let path = entry.path()?.to_string_lossy().into_owned();
+        let pin = open.remove(&path).with_context(|| format!("`{path}` is not in its manifest, or there twice"))?;
+        take_one(&mut entry, pin, options)?;
+    }
+    if let Some((_, pin)) = open.first_key_value() {
+        bail!("it is cut off: {} packages are missing, {} {} for one", open.len(), pin.name, pin.version);
+    }
+    Ok(total)
+}
+
+/// What the manifest lists, by path; every digest must be in a lock.
+fn wanted<'a>(manifest: &str, locked: &'a BTreeMap<String, Pin>) -> anyhow::Result<BTreeMap<String, &'a Pin>> {
+    let mut wanted = BTreeMap::new();
+    let mut unknown = Vec::new();
+    for line in manifest.lines() {
+        let (sha256, what) = line.split_once(' ').unwrap_or((line, ""));
+        match locked.get(sha256) {
+            Some(pin) => {
+                wanted.insert(name(sha256), pin);
+            }
+            None => unknown.push(format!("  {what}, SHA-256 {sha256}")),
+        }
+    }
+    if !unknown.is_empty() {
+        bail!("no lock in targets/ names these packages; was it made from another revision?\n{}", unknown.join("\n"));
+    }
+    Ok(wanted)
+}
+
+fn take_one(content: &mut impl Read, pin: &Pin, options: &Options) -> anyhow::Result<()> {
+    let to: PathBuf = sets::pool_file(options, pin);
+    if digest::of_file(&to).is_ok_and(|(sha256, _)| sha256 == pin.sha256) {
+        return Ok(());
+    }
+    let claim = store::claim(&to, Kind::File)?;
+    let claim = claim.with_context(|| format!("another process downloads {} right now: try again", pin.name))?;
+    let (mut digest, mut size) = (Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        interrupt::check()?;
+        let count = content.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        digest.update(&buffer[..count]);
+        size += count as u64;
+        let written = claim.file().write_all(&buffer[..count]);
+        written.with_context(|| format!("failed to write {}: {}", claim.path().display(), store::hint()))?;
+    }
+    if size < pin.size {
+        bail!("it is cut off: of {} {} there are {size} of {} bytes", pin.name, pin.version, pin.size);
+    }
+    let found = digest.hex();
+    if found != pin.sha256 {
+        bail!("{} {}: expected SHA-256 {}, found {found}", pin.name, pin.version, pin.sha256);
+    }
+    claim.publish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Fixture;
+
+    /// A bundle of the fixture's guest, and a second machine without network.
+    fn bundled(fixture: &mut Fixture) -> PathBuf {
+        let file = fixture.dir.path().join("bundle.tar");
+        let target = fixture.target.clone();
+        crate::update_lock(&[&target], std::slice::from_ref(&target), &fixture.options).unwrap();
+        bundle(&target, &[&target], &fixture.options, &file).unwrap();
+        fixture.options.cache = fixture.dir.path().join("other");
+        fixture.options.offline = true;
+        file
+    }
+
+    fn import_into(fixture: &Fixture, file: &Path) -> Result<usize, String> {
+        import(std::slice::from_ref(&fixture.target), &fixture.options, file).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_bundle_is_all_that_a_machine_without_network_needs() {
+        let mut fixture = Fixture::new();
+        let file = bundled(&mut fixture);
+        assert_eq!(import_into(&fixture, &file), Ok(3));
+        let plan = crate::plan(&fixture.target, &[&fixture.target], &fixture.options).unwrap();
+        assert!(plan.is_empty(), "{plan}");
+        assert_eq!(import_into(&fixture, &file), Ok(3), "once more does no harm");
+    }
+
+    fn tar_of(name: &str) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        append(&mut tar, name, 1, &b"x"[..]).unwrap();
+        tar.into_inner().unwrap()
+    }
+
+    #[test]
+    fn only_what_a_lock_names_is_taken() {
+        let mut fixture = Fixture::new();
+        let file = bundled(&mut fixture);
+        let good = fs::read(&file).unwrap();
+        let find = |what: &[u8]| good.windows(what.len()).position(|window| window == what).unwrap();
+        let changed = |at: usize| {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1;
+            bytes
+        };
+        let second = find(b"!<arch>") + 100;
+        for (bytes, parts) in [
+            (changed(second), &["expected SHA-256", "found"][..]),
+            (good[..second].to_vec(), &["cut off"]),
+            (good[..find(b"!<arch>") - 512].to_vec(), &["cut off"]),
+            (changed(0), &["refused", "checksum"]),
+            (tar_of("pool/x.deb"), &["does not begin with `manifest`"]),
+            (Vec::new(), &["empty"]),
+            (b"no archive, but long enough to be taken for one".repeat(30), &["refused"]),
+        ] {
+            fs::write(&file, bytes).unwrap();
+            let error = import_into(&fixture, &file).unwrap_err();
+            assert!(parts.iter().all(|part| error.contains(part)), "{parts:?}: {error}");
+            assert!(fixture.cached("debian/pool").iter().all(|name| !name.ends_with(".part")));
+        }
+        fs::write(&file, &good).unwrap();
+        fs::write(fixture.options.targets_dir.join("x.lock"), "").unwrap();
+        let error = import_into(&fixture, &file).unwrap_err();
+        assert!(error.contains("no lock in targets/ names") && error.contains("busybox-static"), "{error}");
+    }
+}

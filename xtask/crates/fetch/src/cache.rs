@@ -1,0 +1,247 @@
+//! What lies in the cache, and making it smaller. What somebody uses (`proc::hold`) is never removed.
+
+use std::cmp::Reverse;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use jiff::Timestamp;
+use proc::{hold, interrupt};
+use serde::Serialize;
+
+use crate::{store, tree};
+
+/// Kinds of entries: a folder below the cache, each thing in it an entry, and what it is.
+const KINDS: [(&str, &str); 9] = [
+    ("components", "built component"),
+    ("modules", "resolved release"),
+    ("go", "Go toolchain"),
+    ("debian/pool", "package"),
+    ("debian/index", "index of packages"),
+    ("debian/trees", "unpacked packages"),
+    ("snapshots", "memory snapshot"),
+    ("clusters", "kept cluster"),
+    (RUN, "running"),
+];
+const RUN: &str = "run";
+/// Their own commands end them: `down`, and the sweep of the next run.
+const NOT_OURS: [&str; 2] = [RUN, "clusters"];
+/// Somebody may be about to unpack or hold what is as new as this.
+const YOUNG: Duration = Duration::from_secs(600);
+/// What is being removed is called so first.
+const REMOVED: &str = ".removed-";
+
+/// One thing in the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// The folder below the cache that it lies in.
+    pub kind: String,
+    /// "kube-apiserver v1.36.3 riscv64", or the file's name where nothing more is known.
+    pub title: String,
+    pub path: PathBuf,
+    /// Bytes on the disk.
+    pub size: u64,
+    pub last_use: Option<Timestamp>,
+    pub in_use: bool,
+}
+
+/// What stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// What was used within so many days.
+    Days(u32),
+    /// What was used last, up to so many bytes together.
+    Size(u64),
+    /// Nothing but what is in use.
+    Nothing,
+}
+
+/// Everything in the cache, by kind, the largest first.
+pub fn list(cache: &Path) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for (kind, what) in KINDS {
+        let Ok(found) = fs::read_dir(cache.join(kind)) else { continue };
+        let paths = found.flatten().map(|entry| entry.path()).filter(|path| !is_unfinished(path));
+        let mut of_kind: Vec<Entry> = paths.map(|path| entry(kind, what, path)).collect();
+        of_kind.sort_by(|a, b| (Reverse(a.size), &a.title).cmp(&(Reverse(b.size), &b.title)));
+        entries.extend(of_kind);
+    }
+    entries
+}
+
+/// Removes what `keep` does not cover, and returns it; with `dry_run` only returns it.
+///
+/// # Errors
+/// Something cannot be removed, or there is an interrupt.
+pub fn prune(cache: &Path, keep: Keep, dry_run: bool) -> anyhow::Result<Vec<Entry>> {
+    let doomed = doomed(list(cache), keep);
+    if dry_run {
+        return Ok(doomed);
+    }
+    for (kind, _) in KINDS {
+        finish_removals(&cache.join(kind));
+    }
+    let mut removed = Vec::new();
+    for entry in doomed {
+        interrupt::check()?;
+        if remove(&entry.path).with_context(|| format!("failed to remove {}", entry.path.display()))? {
+            removed.push(entry);
+        }
+    }
+    Ok(removed)
+}
+
+fn doomed(mut entries: Vec<Entry>, keep: Keep) -> Vec<Entry> {
+    // The last used first, and what cannot go before everything.
+    let fixed = |entry: &Entry| entry.in_use || NOT_OURS.contains(&entry.kind.as_str());
+    entries.sort_by_key(|entry| (!fixed(entry), Reverse(entry.last_use)));
+    let mut kept = 0;
+    let oldest = |days: u32| Timestamp::now() - jiff::SignedDuration::from_hours(i64::from(days) * 24);
+    entries.retain(|entry| {
+        let stays = fixed(entry)
+            || match keep {
+                Keep::Days(days) => entry.last_use.is_some_and(|time| time >= oldest(days)),
+                Keep::Size(size) => kept + entry.size <= size,
+                Keep::Nothing => false,
+            };
+        kept += if stays { entry.size } else { 0 };
+        !stays
+    });
+    entries
+}
+
+/// Whether it was removed: not if somebody has begun to use it.
+fn remove(path: &Path) -> std::io::Result<bool> {
+    let Some(guard) = hold::unheld(path) else { return Ok(false) };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!("{REMOVED}{name}"));
+    fs::rename(path, &aside)?;
+    drop(guard);
+    remove_all(&aside)?;
+    Ok(true)
+}
+
+fn remove_all(path: &Path) -> std::io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+}
+
+/// What a killed `prune` has left.
+fn finish_removals(dir: &Path) {
+    store::sweep(dir);
+    let Ok(found) = fs::read_dir(dir) else { return };
+    for path in found.flatten().map(|entry| entry.path()) {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(REMOVED)) {
+            // Tried again by the next one.
+            let _ = remove_all(&path);
+        }
+    }
+}
+
+fn is_unfinished(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with('.') || name.ends_with(".part")
+}
+
+fn entry(kind: &str, what: &str, path: PathBuf) -> Entry {
+    let used = hold::last_use(&path);
+    let young = kind.starts_with("debian/") && used.is_some_and(|time| time.elapsed().unwrap_or_default() < YOUNG);
+    let in_use = kind == RUN || (hold::unheld(&path).is_none() && path.exists()) || (young && path.is_file());
+    let last_use = used.and_then(|time: SystemTime| Timestamp::try_from(time).ok());
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let title = title(kind, &path).unwrap_or_else(|| format!("{what} {}", name.chars().take(24).collect::<String>()));
+    Entry { kind: kind.to_owned(), title, size: size(&path), path, last_use, in_use }
+}
+
+/// What the makers of entries have noted in them.
+fn title(kind: &str, path: &Path) -> Option<String> {
+    match kind {
+        "components" => {
+            let record: serde_json::Value =
+                serde_json::from_str(&fs::read_to_string(path.join("key.json")).ok()?).ok()?;
+            let words = ["component", "version", "arch"].map(|field| record.get(field).and_then(|word| word.as_str()));
+            Some(words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+        }
+        "debian/trees" => tree::title(path),
+        "debian/pool" => None,
+        _ => Some(path.file_name()?.to_string_lossy().into_owned()),
+    }
+}
+
+/// Bytes on the disk of everything below; a sparse file counts as what is in it.
+fn size(path: &Path) -> u64 {
+    let Ok(data) = fs::symlink_metadata(path) else { return 0 };
+    let below =
+        if data.is_dir() { fs::read_dir(path).into_iter().flatten().flatten() } else { return data.blocks() * 512 };
+    data.blocks() * 512 + below.map(|entry| size(&entry.path())).sum::<u64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    /// A cache with a component, two trees and a snapshot, used so many days ago.
+    fn cache(dir: &Path) {
+        for (path, days) in [("components/a", 1), ("debian/trees/b", 10), ("debian/trees/c", 100), ("snapshots/d", 50)]
+        {
+            let path = dir.join(path);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("file"), vec![1; 100_000]).unwrap();
+            let time = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+            fs::File::open(&path).unwrap().set_modified(time).unwrap();
+        }
+    }
+
+    fn names(entries: &[Entry]) -> String {
+        let names: Vec<String> =
+            entries.iter().map(|entry| entry.path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn what_was_used_last_stays() {
+        let dir = TempDir::new();
+        cache(dir.path());
+        assert_eq!(names(&list(dir.path())), "a b c d");
+        let would = |keep| names(&prune(dir.path(), keep, true).unwrap());
+        let each = list(dir.path())[0].size;
+        assert!(each >= 100_000);
+        for (keep, expected) in [
+            (Keep::Days(200), ""),
+            (Keep::Days(20), "d c"),
+            (Keep::Days(0), "a b d c"),
+            (Keep::Size(2 * each), "d c"),
+            (Keep::Size(0), "a b d c"),
+            (Keep::Nothing, "a b d c"),
+        ] {
+            assert_eq!(would(keep), expected, "{keep:?}");
+        }
+        assert_eq!(names(&prune(dir.path(), Keep::Days(20), false).unwrap()), "d c");
+        assert_eq!(names(&list(dir.path())), "a b");
+    }
+
+    #[test]
+    fn what_is_in_use_is_never_removed() {
+        let dir = TempDir::new();
+        cache(dir.path());
+        fs::create_dir_all(dir.path().join("run/now")).unwrap();
+        fs::create_dir_all(dir.path().join("debian/pool")).unwrap();
+        fs::write(dir.path().join("debian/pool/new.deb"), "about to be unpacked").unwrap();
+        // By this very process; a lock of another one looks the same.
+        assert!(hold::hold(&dir.path().join("snapshots/d")));
+        assert_eq!(names(&prune(dir.path(), Keep::Nothing, false).unwrap()), "a b c");
+        assert_eq!(names(&list(dir.path())), "new.deb d now");
+        assert!(list(dir.path()).iter().all(|entry| entry.in_use));
+    }
+
+    #[test]
+    fn what_a_killed_prune_has_left_is_removed() {
+        let dir = TempDir::new();
+        fs::create_dir_all(dir.path().join("components/.removed-a/below")).unwrap();
+        assert!(list(dir.path()).is_empty());
+        prune(dir.path(), Keep::Days(1), false).unwrap();
+        assert!(!dir.path().join("components/.removed-a").exists());
+    }
+}

@@ -1,0 +1,296 @@
+//! Debian packages, taken apart into a folder: no root needed, nothing outside of the folder touched.
+//!
+//! A `.deb` is an `ar` archive with `data.tar.xz` in it. <https://manpages.debian.org/deb.5>
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, bail};
+use proc::interrupt;
+
+use crate::digest::Sha256;
+use crate::store;
+
+/// A folder that packages are unpacked into.
+pub(crate) struct Unpacker {
+    root: PathBuf,
+    /// SHA-256 by path below the root.
+    pub(crate) files: BTreeMap<String, String>,
+    pub(crate) links: BTreeSet<String>,
+}
+
+impl Unpacker {
+    pub(crate) fn new(root: PathBuf) -> Unpacker {
+        Unpacker { root, files: BTreeMap::new(), links: BTreeSet::new() }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Unpacks what `keep` wants; paths are those of a system with a merged /usr, without a slash in front.
+    pub(crate) fn unpack(&mut self, deb: &Path, keep: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+        let file = File::open(deb).with_context(|| format!("failed to read {}", deb.display()))?;
+        let mut archive = ar::Archive::new(BufReader::new(file));
+        while let Some(entry) = archive.next_entry() {
+            let entry = entry.with_context(|| format!("{} is no Debian package", deb.display()))?;
+            let name = String::from_utf8_lossy(entry.header().identifier()).into_owned();
+            match name.trim_end_matches('/').strip_prefix("data.tar") {
+                None => {}
+                Some(".xz") => {
+                    let unpacked = self.data(liblzma::read::XzDecoder::new_multi_decoder(BufReader::new(entry)), keep);
+                    return unpacked.with_context(|| format!("failed to unpack {}", deb.display()));
+                }
+                Some("") => {
+                    return self.data(entry, keep).with_context(|| format!("failed to unpack {}", deb.display()));
+                }
+                Some(other) => bail!("{}: data.tar{other} cannot be read, only .xz", deb.display()),
+            }
+        }
+        bail!("{} is no Debian package: it holds no data.tar.xz", deb.display())
+    }
+
+    /// Writes a file that no package has as it is.
+    pub(crate) fn write(&mut self, path: &str, content: &mut dyn Read, mode: u32) -> anyhow::Result<()> {
+        let to = self.place(path)?;
+        let digest = write(&to, content, mode)
+            .with_context(|| format!("failed to write {}: {}", to.display(), store::hint()))?;
+        self.files.insert(path.to_owned(), digest);
+        Ok(())
+    }
+
+    fn data(&mut self, data: impl Read, keep: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+        let mut archive = tar::Archive::new(data);
+        for entry in archive.entries()? {
+            interrupt::check()?;
+            let mut entry = entry?;
+            let path = inside(&entry.path()?, "")?;
+            if path.is_empty() || !keep(&path) {
+                continue;
+            }
+            self.entry(&path, &mut entry).with_context(|| format!("the file `{path}` in it"))?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &str, entry: &mut tar::Entry<'_, impl Read>) -> anyhow::Result<()> {
+        let kind = entry.header().entry_type();
+        let target =
+            || -> anyhow::Result<PathBuf> { Ok(entry.link_name()?.context("a link to nothing")?.into_owned()) };
+        match kind {
+            tar::EntryType::Directory => {}
+            tar::EntryType::Regular | tar::EntryType::Continuous => {
+                let mode = entry.header().mode()?;
+                self.write(path, entry, mode)?;
+            }
+            tar::EntryType::Symlink => {
+                let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                let aim = inside(&target()?, folder)?;
+                let to = self.place(path)?;
+                symlink(relative(folder, &aim), &to).with_context(|| format!("failed to make {}", to.display()))?;
+                self.links.insert(path.to_owned());
+            }
+            tar::EntryType::Link => {
+                let aim = inside(&target()?, "")?;
+                let digest = self
+                    .files
+                    .get(&aim)
+                    .cloned()
+                    .with_context(|| format!("it links to `{aim}`, which is not there"))?;
+                let to = self.place(path)?;
+                fs::hard_link(self.root.join(&aim), &to).with_context(|| format!("failed to make {}", to.display()))?;
+                self.files.insert(path.to_owned(), digest);
+            }
+            other => bail!("it is of the kind {other:?}, which no package that is used here needs"),
+        }
+        Ok(())
+    }
+
+    /// Where a path goes; its folders exist then, and nothing is in the way.
+    fn place(&mut self, path: &str) -> anyhow::Result<PathBuf> {
+        let mut parent = path;
+        while let Some((folder, _)) = parent.rsplit_once('/') {
+            if self.links.contains(folder) {
+                bail!("it lies below the symbolic link `{folder}`");
+            }
+            parent = folder;
+        }
+        let to = self.root.join(path);
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("failed to make {}: {}", folder.display(), store::hint()))?;
+        }
+        match fs::remove_file(&to) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        self.files.remove(path);
+        self.links.remove(path);
+        Ok(to)
+    }
+}
+
+/// Writes a new file and returns its SHA-256; bits beyond read, write and execute are dropped.
+fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<String> {
+    let mode = (mode & 0o755) | 0o600;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(to)?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match content.read(&mut buffer)? {
+            0 => return Ok(digest.hex()),
+            count => {
+                interrupt::check().map_err(std::io::Error::other)?;
+                digest.update(&buffer[..count]);
+                file.write_all(&buffer[..count])?;
+            }
+        }
+    }
+}
+
+/// `path` as seen from `folder` below the root, without a slash in front; /bin, /lib and so on are those in /usr.
+///
+/// # Errors
+/// When it leads out of the root.
+fn inside(path: &Path, folder: &str) -> anyhow::Result<String> {
+    let mut parts: Vec<String> = folder.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+    for component in path.components() {
+        match component {
+            Component::RootDir | Component::Prefix(_) => parts.clear(),
+            Component::CurDir => {}
+            Component::ParentDir if parts.pop().is_some() => {}
+            Component::ParentDir => bail!("`{}` leads out of the package", path.display()),
+            Component::Normal(part) => {
+                parts.push(part.to_str().with_context(|| format!("`{}` is no UTF-8", path.display()))?.to_owned());
+            }
+        }
+    }
+    if parts.first().is_some_and(|first| first == "bin" || first == "sbin" || first.starts_with("lib")) {
+        parts.insert(0, "usr".to_owned());
+    }
+    Ok(parts.join("/"))
+}
+
+/// The way from a folder to a path, both below the same root.
+fn relative(folder: &str, path: &str) -> PathBuf {
+    let folder: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    let path: Vec<&str> = path.split('/').collect();
+    let common = folder.iter().zip(&path).take_while(|(a, b)| a == b).count();
+    let up = folder.iter().skip(common).map(|_| "..");
+    up.chain(path.into_iter().skip(common)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::testing::{TempDir, add, deb};
+
+    struct Place {
+        dir: TempDir,
+        tree: Unpacker,
+    }
+
+    impl Place {
+        fn new() -> Place {
+            let dir = TempDir::new();
+            fs::create_dir_all(dir.path().join("tree")).unwrap();
+            let tree = Unpacker::new(dir.path().join("tree"));
+            Place { dir, tree }
+        }
+
+        fn unpack(&mut self, fill: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Result<(), String> {
+            let file = self.dir.path().join("a.deb");
+            fs::write(&file, deb("a", fill)).unwrap();
+            self.tree.unpack(&file, &|path| !path.starts_with("skipped/")).map_err(|error| format!("{error:#}"))
+        }
+
+        fn read(&self, path: &str) -> String {
+            fs::read_to_string(self.tree.root().join(path)).unwrap()
+        }
+    }
+
+    /// An entry as only an attacker makes it: `tar`'s own functions refuse such paths.
+    fn raw(tar: &mut tar::Builder<Vec<u8>>, kind: tar::EntryType, path: &str, target: &str) {
+        let mut header = tar::Header::new_gnu();
+        header.as_gnu_mut().unwrap().name[..path.len()].copy_from_slice(path.as_bytes());
+        header.as_gnu_mut().unwrap().linkname[..target.len()].copy_from_slice(target.as_bytes());
+        header.set_entry_type(kind);
+        header.set_mode(0o644);
+        header.set_size(0);
+        header.set_cksum();
+        tar.append(&header, std::io::empty()).unwrap();
+    }
+
+    #[test]
+    fn files_and_links_are_unpacked_below_a_merged_usr() {
+        let mut place = Place::new();
+        place
+            .unpack(|tar| {
+                add(tar, "lib/x/libc.so.6", b"library");
+                add(tar, "skipped/file", b"not wanted");
+                raw(tar, tar::EntryType::Symlink, "./lib64/ld.so", "/lib/x/libc.so.6");
+                raw(tar, tar::EntryType::Symlink, "./usr/share/c", "../../lib/x/libc.so.6");
+                raw(tar, tar::EntryType::Link, "./usr/lib/hard", "./lib/x/libc.so.6");
+            })
+            .unwrap();
+        for path in ["usr/lib/x/libc.so.6", "usr/lib64/ld.so", "usr/share/c", "usr/lib/hard"] {
+            assert_eq!(place.read(path), "library", "{path}");
+        }
+        assert_eq!(place.tree.files.len() + place.tree.links.len(), 4);
+        let link = fs::read_link(place.tree.root().join("usr/lib64/ld.so")).unwrap();
+        assert_eq!(link, Path::new("../lib/x/libc.so.6"), "a tree can be moved");
+        let mode = fs::metadata(place.tree.root().join("usr/lib/x/libc.so.6")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755, "no set-user-ID");
+    }
+
+    #[test]
+    fn nothing_leads_out_of_the_folder() {
+        use tar::EntryType::{Block, Char, Fifo, Link, Regular, Symlink};
+        for (kind, path, target, part) in [
+            (Regular, "../evil", "", "leads out"),
+            (Regular, "usr/../../evil", "", "leads out"),
+            (Symlink, "usr/evil", "../../evil", "leads out"),
+            (Link, "usr/evil", "../evil", "leads out"),
+            (Link, "usr/evil", "/etc/passwd", "not there"),
+            (Regular, "usr/link/evil", "", "below the symbolic link"),
+            (Char, "dev/null", "", "kind"),
+            (Block, "dev/sda", "", "kind"),
+            (Fifo, "run/pipe", "", "kind"),
+        ] {
+            let mut place = Place::new();
+            place.unpack(|tar| raw(tar, Symlink, "usr/link", "/etc")).unwrap();
+            let error = place.unpack(|tar| raw(tar, kind, path, target)).unwrap_err();
+            assert!(error.contains(part), "{path}: {error}");
+            assert!(!place.dir.path().join("evil").exists(), "{path}");
+        }
+        // An absolute path is one below the folder, as it would be for a package manager with another root.
+        let mut place = Place::new();
+        place.unpack(|tar| raw(tar, Regular, "/etc/absolute", "")).unwrap();
+        assert_eq!(place.read("etc/absolute"), "");
+    }
+
+    #[test]
+    fn a_later_package_replaces_files_and_links_of_an_earlier_one() {
+        let mut place = Place::new();
+        place.unpack(|tar| raw(tar, tar::EntryType::Symlink, "usr/a", "/usr/b")).unwrap();
+        place.unpack(|tar| add(tar, "usr/a", b"file")).unwrap();
+        assert_eq!(place.read("usr/a"), "file");
+        assert!(place.tree.links.is_empty() && !place.tree.root().join("usr/b").exists());
+    }
+
+    #[test]
+    fn what_is_no_package_is_refused() {
+        let mut place = Place::new();
+        let file = place.dir.path().join("b.deb");
+        for content in [&b""[..], b"garbage", b"!<arch>\n", &deb("a", |tar| add(tar, "x", b"y"))[..200]] {
+            fs::write(&file, content).unwrap();
+            let error = format!("{:#}", place.tree.unpack(&file, &|_| true).unwrap_err());
+            assert!(error.contains("b.deb"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! SHA-256, as lower-case hexadecimal digits.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::Context;
+use ring::digest::{Context as Hasher, SHA256};
+
+/// A digest that grows.
+#[derive(Clone)]
+pub(crate) struct Sha256(Hasher);
+
+impl Sha256 {
+    pub(crate) fn new() -> Sha256 {
+        Sha256(Hasher::new(&SHA256))
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Adds a text so that no two lists of texts make the same digest.
+    pub(crate) fn field(&mut self, text: &str) {
+        self.0.update(&(text.len() as u64).to_le_bytes());
+        self.0.update(text.as_bytes());
+    }
+
+    pub(crate) fn hex(self) -> String {
+        self.0.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn of_bytes(bytes: &[u8]) -> String {
+    let mut digest = Sha256::new();
+    digest.update(bytes);
+    digest.hex()
+}
+
+/// Digest and size of a file's content.
+pub(crate) fn of_file(path: &Path) -> anyhow::Result<(String, u64)> {
+    let read = || {
+        let mut file = File::open(path)?;
+        let mut digest = Sha256::new();
+        let mut buffer = vec![0; 1 << 18];
+        let mut size = 0;
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok::<_, std::io::Error>((digest.hex(), size)),
+                count => {
+                    digest.update(&buffer[..count]);
+                    size += count as u64;
+                }
+            }
+        }
+    };
+    read().with_context(|| format!("failed to read {}", path.display()))
+}
+
+/// Whether it looks like a SHA-256.
+pub(crate) fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}

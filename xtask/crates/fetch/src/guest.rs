@@ -1,0 +1,182 @@
+//! The guest's own files: kernel, kernel modules, busybox, from the packages of the guest's architecture.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use model::Machine;
+use serde::{Deserialize, Serialize};
+
+use crate::deb::Unpacker;
+use crate::elf;
+use crate::tree::Tree;
+
+/// The package of the guest's shell.
+pub(crate) const BUSYBOX_PACKAGE: &str = "busybox-static";
+const BUSYBOX: &str = "usr/bin/busybox";
+const MODULES: &str = "usr/lib/modules/";
+
+/// What is noted about a tree: paths below its root.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Info {
+    kernel: String,
+    release: String,
+    modules: Vec<String>,
+    busybox: String,
+}
+
+pub(crate) struct Files {
+    pub(crate) kernel: PathBuf,
+    pub(crate) release: String,
+    pub(crate) modules: Vec<PathBuf>,
+    pub(crate) busybox: PathBuf,
+}
+
+/// Unpacks the kernel, the modules of `machine` with what they depend on, and busybox.
+pub(crate) fn unpack(machine: &Machine, debs: &[PathBuf], tree: &mut Unpacker) -> anyhow::Result<String> {
+    // Which modules are needed is only known when all are there.
+    let aside = tree.root().with_extension("all");
+    let mut all = Unpacker::new(aside.clone());
+    for deb in debs {
+        all.unpack(deb, &wanted)?;
+    }
+    let kernel = only(&all, "kernel", is_kernel)?;
+    let release = release(&all)?;
+    let builtin = builtin(&all)?;
+    let mut compressed = BTreeMap::new();
+    for path in all.files.keys().filter(|path| path.starts_with(MODULES)) {
+        if let Some(name) = module_name(path) {
+            compressed.insert(name, path.clone());
+        }
+    }
+    let mut order = Order { all: &all, compressed, builtin, done: BTreeSet::new(), modules: Vec::new() };
+    for module in &machine.modules {
+        order.add(module, &format!("machine.modules of {release}"))?;
+    }
+    let mut modules = Vec::new();
+    for (name, content) in &order.modules {
+        let path = format!("modules/{name}.ko");
+        tree.write(&path, &mut content.as_slice(), 0o644)?;
+        modules.push(path);
+    }
+    let busybox = only(&all, BUSYBOX, |path| path == BUSYBOX)?;
+    for (from, to, mode) in [(&kernel, "kernel", 0o644), (&busybox, "busybox", 0o755)] {
+        let mut file = fs::File::open(aside.join(from)).with_context(|| format!("failed to read {from}"))?;
+        tree.write(to, &mut file, mode)?;
+    }
+    fs::remove_dir_all(&aside).with_context(|| format!("failed to remove {}", aside.display()))?;
+    let info = Info { kernel: "kernel".to_owned(), release, modules, busybox: "busybox".to_owned() };
+    Ok(serde_json::to_string(&info)?)
+}
+
+/// The files of a tree that [`unpack`] has made.
+pub(crate) fn files(tree: &Tree) -> anyhow::Result<Files> {
+    let info: Info = serde_json::from_str(&tree.info).context("a note of the cache is damaged")?;
+    let below = |path: &String| tree.root.join(path);
+    Ok(Files {
+        kernel: below(&info.kernel),
+        release: info.release.clone(),
+        modules: info.modules.iter().map(below).collect(),
+        busybox: below(&info.busybox),
+    })
+}
+
+fn wanted(path: &str) -> bool {
+    path.starts_with(MODULES) || path.starts_with("boot/vmlinu") || path == BUSYBOX
+}
+
+/// `boot/vmlinuz-RELEASE`, or since Debian 14 `usr/lib/modules/RELEASE/vmlinuz`.
+fn is_kernel(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    path.starts_with("boot/vmlinu") || (path.starts_with(MODULES) && ["vmlinuz", "vmlinux"].contains(&name))
+}
+
+fn only(all: &Unpacker, what: &str, is: impl Fn(&str) -> bool) -> anyhow::Result<String> {
+    let found: Vec<&String> = all.files.keys().filter(|path| is(path)).collect();
+    match found.as_slice() {
+        [one] => Ok((*one).clone()),
+        _ => bail!("the packages hold {} files that could be the {what}, expected one: {found:?}", found.len()),
+    }
+}
+
+fn release(all: &Unpacker) -> anyhow::Result<String> {
+    let names = all.files.keys().filter_map(|path| path.strip_prefix(MODULES)?.split('/').next());
+    let names: BTreeSet<&str> = names.collect();
+    match names.into_iter().collect::<Vec<_>>().as_slice() {
+        [one] => Ok((*one).to_owned()),
+        many => bail!("the packages hold modules of {} kernels, expected one: {many:?}", many.len()),
+    }
+}
+
+/// The modules that are part of the kernel itself.
+fn builtin(all: &Unpacker) -> anyhow::Result<BTreeSet<String>> {
+    let list = only(all, "list of built-in modules", |path| path.ends_with("/modules.builtin"))?;
+    let text = fs::read_to_string(all.root().join(&list)).with_context(|| format!("failed to read {list}"))?;
+    Ok(text.lines().filter_map(module_name).collect())
+}
+
+/// `kernel/drivers/net/virtio-net.ko.xz` -> `virtio_net`: `-` and `_` are the same in a module's name.
+fn module_name(path: &str) -> Option<String> {
+    let (name, _) = path.rsplit('/').next()?.split_once(".ko")?;
+    Some(same(name))
+}
+
+fn same(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// Modules in the order in which they can be loaded.
+struct Order<'a> {
+    all: &'a Unpacker,
+    /// Path by name.
+    compressed: BTreeMap<String, String>,
+    builtin: BTreeSet<String>,
+    done: BTreeSet<String>,
+    modules: Vec<(String, Vec<u8>)>,
+}
+
+impl Order<'_> {
+    /// Adds a module, behind those it depends on.
+    fn add(&mut self, module: &str, by: &str) -> anyhow::Result<()> {
+        let name = same(module);
+        if self.builtin.contains(&name) || !self.done.insert(name.clone()) {
+            return Ok(());
+        }
+        let path = self.compressed.get(&name);
+        let path = path.with_context(|| format!("the kernel has no module `{module}`, which {by} needs"))?;
+        let content = decompressed(&self.all.root().join(path))?;
+        for dependency in depends(&content).with_context(|| format!("the module {path} is odd"))? {
+            self.add(&dependency, module)?;
+        }
+        self.modules.push((name, content));
+        Ok(())
+    }
+}
+
+/// The `depends=` entry of a module's `.modinfo`; Debian's packages have no modules.dep, depmod makes it.
+fn depends(module: &[u8]) -> anyhow::Result<Vec<String>> {
+    let info = elf::section(module, ".modinfo")?;
+    let entries = info.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let names: Vec<String> = entries
+        .filter_map(|entry| entry.strip_prefix("depends=").map(str::to_owned))
+        .flat_map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>())
+        .filter(|name| !name.is_empty())
+        .collect();
+    Ok(names)
+}
+
+fn decompressed(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let read = || {
+        let file = fs::File::open(path)?;
+        let mut content = Vec::new();
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("xz") => liblzma::read::XzDecoder::new_multi_decoder(file).read_to_end(&mut content)?,
+            Some("ko") => { &file }.read_to_end(&mut content)?,
+            _ => return Err(std::io::Error::other("it is compressed in a way that is not known here")),
+        };
+        Ok(content)
+    };
+    read().with_context(|| format!("failed to read the module {}", path.display()))
+}

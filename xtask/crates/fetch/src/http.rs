@@ -1,0 +1,249 @@
+//! Downloads: several at a time, each verified and whole before it has its name, all of them stopped by Ctrl-C.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::io::Write;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use futures::StreamExt;
+use proc::interrupt::{self, Interrupted};
+use proc::progress::Phase;
+use reqwest::StatusCode;
+
+use crate::digest::{self, Sha256};
+use crate::store::{self, Claim, Kind};
+
+/// Downloads at the same time.
+const PARALLEL: usize = 6;
+/// A mirror that is being updated, or a line that breaks, gets this many chances.
+const ATTEMPTS: u32 = 3;
+/// Before the second attempt, and once more so long before each further one.
+const PAUSE: Duration = if cfg!(test) { Duration::from_millis(1) } else { Duration::from_millis(700) };
+const CONNECT: Duration = Duration::from_secs(20);
+/// Without a byte for so long, a download is given up.
+const SILENCE: Duration = Duration::from_secs(45);
+/// The largest file that is read into memory.
+const LIMIT: usize = 32 << 20;
+
+/// A file with a known digest.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// For people.
+    pub(crate) label: String,
+    /// Tried in order when one does not have the file.
+    pub(crate) urls: Vec<String>,
+    pub(crate) to: PathBuf,
+    pub(crate) size: u64,
+    pub(crate) sha256: String,
+}
+
+/// How one attempt failed.
+enum Fault {
+    /// The server does not have it.
+    Gone,
+    /// Something that may be gone the next time.
+    Passing(String),
+    /// The content is another one than expected.
+    Altered(String),
+    /// No use to try again.
+    Final(anyhow::Error),
+}
+
+pub(crate) struct Client {
+    http: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+#[derive(Default)]
+struct Counts {
+    files: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+impl Client {
+    pub(crate) fn new() -> anyhow::Result<Client> {
+        tls::install();
+        let builder = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
+        let http = builder.user_agent("archproof").build().context("failed to set up the HTTP client")?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(Client { http, runtime: runtime.context("failed to set up the downloads")? })
+    }
+
+    /// The text at `url`; None if there is none.
+    pub(crate) fn text(&self, url: &str) -> anyhow::Result<Option<String>> {
+        let work = async {
+            let mut last = String::new();
+            for attempt in 0..ATTEMPTS {
+                wait(attempt).await;
+                let mut bytes = Vec::new();
+                let mut sink = |chunk: &[u8]| {
+                    bytes.extend_from_slice(chunk);
+                    if bytes.len() > LIMIT { Err(Fault::Altered(format!("more than {LIMIT} bytes"))) } else { Ok(()) }
+                };
+                match self.read(url, &mut sink).await {
+                    Ok(()) => return String::from_utf8(bytes).map(Some).with_context(|| format!("{url} is no text")),
+                    Err(Fault::Gone) => return Ok(None),
+                    Err(Fault::Passing(why)) => last = why,
+                    Err(Fault::Altered(why)) => bail!("{url}: {why}"),
+                    Err(Fault::Final(error)) => return Err(error),
+                }
+            }
+            bail!("failed to download {url}: {last}")
+        };
+        self.runtime.block_on(unless_interrupted(work, || {}))?
+    }
+
+    /// Downloads everything; returns the digests of what no server has.
+    pub(crate) fn all(&self, what: &str, jobs: &[Job]) -> anyhow::Result<BTreeSet<String>> {
+        let counts = Counts::default();
+        let phase = Phase::start(format!("fetch {what}"));
+        let total: u64 = jobs.iter().map(|job| job.size).sum();
+        let tell = || {
+            let (files, bytes) = (counts.files.load(Ordering::Relaxed), counts.bytes.load(Ordering::Relaxed));
+            phase.status(format!("{files} of {} files, {} of {}", jobs.len(), human(bytes), human(total)));
+        };
+        let counts = &counts;
+        let work = async {
+            let mut gone = BTreeSet::new();
+            let each = jobs.iter().map(|job| async move { (job, self.one(job, counts).await) });
+            let mut running = pin!(futures::stream::iter(each).buffer_unordered(PARALLEL));
+            while let Some((job, result)) = running.next().await {
+                match result {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        gone.insert(job.sha256.clone());
+                    }
+                    // The others are dropped here, and what they had of their files with them.
+                    Err(error) => return Err(error),
+                }
+                counts.files.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(gone)
+        };
+        let gone = self.runtime.block_on(unless_interrupted(work, tell))??;
+        phase.done(&format!("{} files, {}", jobs.len() - gone.len(), human(counts.bytes.load(Ordering::Relaxed))));
+        Ok(gone)
+    }
+
+    /// Whether the file is there now; no, if no server has it.
+    async fn one(&self, job: &Job, counts: &Counts) -> anyhow::Result<bool> {
+        let mut tick = tokio::time::interval(Duration::from_millis(50));
+        let claim = loop {
+            tick.tick().await;
+            if digest::of_file(&job.to).is_ok_and(|(sha256, _)| sha256 == job.sha256) {
+                return Ok(true);
+            }
+            // None: another process downloads it, and this one waits for the result.
+            if let Some(claim) = store::claim(&job.to, Kind::File)? {
+                break claim;
+            }
+        };
+        let mut last = String::new();
+        for attempt in 0..ATTEMPTS {
+            wait(attempt).await;
+            let mut gone = 0;
+            for url in &job.urls {
+                match self.download(url, job, &claim, counts).await {
+                    Ok(()) => return claim.publish().map(|()| true),
+                    Err(Fault::Gone) => gone += 1,
+                    Err(Fault::Passing(why)) => last = format!("{url}: {why}"),
+                    Err(Fault::Altered(why)) => last = format!("{url} was refused: {why}"),
+                    Err(Fault::Final(error)) => return Err(error),
+                }
+            }
+            if gone == job.urls.len() {
+                return Ok(false);
+            }
+        }
+        bail!("failed to download {}: {last}", job.label)
+    }
+
+    async fn download(&self, url: &str, job: &Job, claim: &Claim, counts: &Counts) -> Result<(), Fault> {
+        let mut file = claim.file();
+        let rewind = file.set_len(0).and_then(|()| std::io::Seek::rewind(&mut file));
+        rewind.map_err(|error| Fault::Final(error.into()))?;
+        let (mut digest, mut size) = (Sha256::new(), 0);
+        let mut sink = |chunk: &[u8]| {
+            size += chunk.len() as u64;
+            if size > job.size {
+                return Err(Fault::Altered(format!("expected {} bytes, found more", job.size)));
+            }
+            digest.update(chunk);
+            counts.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            file.write_all(chunk).map_err(|error| {
+                let what = format!("failed to write {}: {}", claim.path().display(), store::hint());
+                Fault::Final(anyhow::Error::new(error).context(what))
+            })
+        };
+        let ended = self.read(url, &mut sink).await;
+        let found = digest.hex();
+        let ended = match ended {
+            Ok(()) if size < job.size => Err(Fault::Passing(format!("it ended after {size} of {} bytes", job.size))),
+            Ok(()) if found != job.sha256 => {
+                Err(Fault::Altered(format!("expected SHA-256 {}, found {found}", job.sha256)))
+            }
+            other => other,
+        };
+        if ended.is_err() {
+            counts.bytes.fetch_sub(size.min(counts.bytes.load(Ordering::Relaxed)), Ordering::Relaxed);
+        }
+        ended
+    }
+
+    async fn read(&self, url: &str, sink: &mut (dyn FnMut(&[u8]) -> Result<(), Fault> + Send)) -> Result<(), Fault> {
+        let passing = |error: reqwest::Error| Fault::Passing(format!("{:#}", anyhow::Error::new(error.without_url())));
+        let mut response = self.http.get(url).send().await.map_err(passing)?;
+        match response.status() {
+            status if status.is_success() => {}
+            StatusCode::NOT_FOUND | StatusCode::GONE => return Err(Fault::Gone),
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                return Err(Fault::Passing(format!("the server answers {status}")));
+            }
+            status => {
+                return Err(Fault::Final(anyhow::anyhow!("failed to download {url}: the server answers {status}")));
+            }
+        }
+        while let Some(chunk) = response.chunk().await.map_err(passing)? {
+            sink(&chunk)?;
+        }
+        Ok(())
+    }
+}
+
+/// "34.0 MiB", "12 KiB".
+pub(crate) fn human(bytes: u64) -> String {
+    if bytes < 1 << 20 {
+        return format!("{} KiB", bytes.div_ceil(1 << 10));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "one digit behind the point is shown")]
+    let mib = bytes as f64 / f64::from(1 << 20);
+    format!("{mib:.1} MiB")
+}
+
+/// Before attempt 1, 2, …: a little longer each time.
+async fn wait(attempt: u32) {
+    if attempt > 0 {
+        let mut tick = tokio::time::interval(PAUSE * attempt);
+        tick.tick().await;
+        tick.tick().await;
+    }
+}
+
+/// Drops the work on Ctrl-C; calls `tell` ten times a second.
+async fn unless_interrupted<T>(work: impl Future<Output = T>, tell: impl Fn()) -> Result<T, Interrupted> {
+    let mut tick = tokio::time::interval(Duration::from_millis(100));
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            result = &mut work => return Ok(result),
+            _ = tick.tick() => {
+                interrupt::check()?;
+                tell();
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Everything VMs of some targets need on a host, verified and unpacked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context, bail};
+use model::{Machine, MachineFiles, Target};
+use proc::progress::{self, Phase};
+
+use crate::archive::Archive;
+use crate::http::Job;
+use crate::lock::{Pin, Suite};
+use crate::sets::{self, Locks, Settled, Want};
+use crate::tree::{self, Look, Tree};
+use crate::{Options, QemuChoice, digest, emulator, guest, plan, store};
+
+#[cfg(test)]
+mod tests;
+
+/// Changes when the same packages are unpacked in another way.
+const RECIPE: &str = "2";
+/// A mirror may change between the index and the package, once.
+const ROUNDS: usize = 3;
+
+/// A set of packages and what is made from it.
+pub(crate) struct Piece<'a> {
+    pub(crate) want: Want,
+    machine: &'a Machine,
+    /// What shapes the tree beside the packages.
+    recipe: Vec<String>,
+    is_guest: bool,
+}
+
+/// What was resolved after the lock, by target.
+type AllLocks = BTreeMap<String, Locks>;
+
+/// How far a piece is.
+#[derive(Clone, Default)]
+struct State {
+    settled: Option<Settled>,
+    tree: Option<Tree>,
+}
+
+/// Fetches what is missing, and returns everything a VM of `target` is started from on `host`.
+///
+/// # Errors
+/// Something is missing and must not or cannot be downloaded, or is not what the lock or the signed index says.
+pub fn machine(host: &Target, target: &Target, options: &Options) -> anyhow::Result<MachineFiles> {
+    machines(host, &[target], options)?.pop().context("one target has one machine")
+}
+
+/// [`machine`] for several targets, in their order; what they share is fetched once.
+///
+/// # Errors
+/// As for [`machine`].
+pub fn machines(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<Vec<MachineFiles>> {
+    let (pieces, mut locks) = pieces(host, targets, options)?;
+    let mut states = vec![State::default(); pieces.len()];
+    obtain(&pieces, &mut states, &mut locks, options)?;
+    let per_target = pieces.len() / targets.len().max(1);
+    pieces.chunks(per_target).zip(states.chunks(per_target)).map(|(pieces, states)| assembled(pieces, states)).collect()
+}
+
+/// Downloads the packages of all pieces, unless they are there, and returns them.
+pub(crate) fn packages(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<BTreeSet<Pin>> {
+    let (pieces, mut locks) = pieces(host, targets, options)?;
+    let mut states = vec![State::default(); pieces.len()];
+    for (piece, state) in pieces.iter().zip(&mut states) {
+        state.settled = locks[&piece.want.target].settled(&piece.want, options.locked);
+    }
+    fetch(&pieces, &mut states, &mut locks, options)?;
+    Ok(states.into_iter().filter_map(|state| state.settled).flat_map(|settled| settled.set.pins).collect())
+}
+
+/// The pieces of each target, the guest first, and the locks that they are in.
+pub(crate) fn pieces<'a>(
+    host: &Target,
+    targets: &[&'a Target],
+    options: &Options,
+) -> anyhow::Result<(Vec<Piece<'a>>, AllLocks)> {
+    let mut pieces = Vec::new();
+    for target in targets {
+        let machine = target.machine.as_ref().with_context(|| {
+            format!(
+                "targets/{0}.yaml has no `machine`, so there is no system VM of {0}: use --provider process",
+                target.name
+            )
+        })?;
+        let want = sets::guest(target, machine);
+        pieces.push(Piece { want, machine, recipe: machine.modules.clone(), is_guest: true });
+        if options.qemu == QemuChoice::Debian {
+            let on = host.machine.as_ref().with_context(|| {
+                format!(
+                    "targets/{0}.yaml has no `machine`, so it is not known which QEMU runs on {0}: use --qemu system",
+                    host.name
+                )
+            })?;
+            let recipe = [Some(machine.qemu.program.clone()), machine.qemu.firmware.clone()];
+            let want = sets::emulator(host, on, target, machine);
+            pieces.push(Piece { want, machine, recipe: recipe.into_iter().flatten().collect(), is_guest: false });
+        }
+    }
+    let mut locks = BTreeMap::new();
+    for piece in &pieces {
+        let target = &piece.want.target;
+        if !locks.contains_key(target) {
+            locks.insert(target.clone(), Locks::load(options, target)?);
+        }
+    }
+    Ok((pieces, locks))
+}
+
+impl Piece<'_> {
+    pub(crate) fn tree_dir(&self, settled: &Settled, options: &Options) -> PathBuf {
+        let recipe: Vec<&str> = [RECIPE].into_iter().chain(self.recipe.iter().map(String::as_str)).collect();
+        options.debian().join("trees").join(settled.key(&recipe))
+    }
+
+    fn unpack(&self, settled: &Settled, options: &Options) -> anyhow::Result<Tree> {
+        let debs: Vec<PathBuf> = settled.set.pins.iter().map(|pin| sets::pool_file(options, pin)).collect();
+        let made = tree::make(&self.tree_dir(settled, options), &self.want.title, |tree| {
+            if self.is_guest {
+                return guest::unpack(self.machine, &debs, tree);
+            }
+            for deb in &debs {
+                tree.unpack(deb, &|path| emulator::wanted(&self.machine.qemu.program, path))?;
+            }
+            emulator::examine(self.machine, tree)
+        });
+        made.with_context(|| format!("failed to unpack the {}", self.want.title))
+    }
+}
+
+/// Brings every piece to its tree.
+fn obtain(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, options: &Options) -> anyhow::Result<()> {
+    for (piece, state) in pieces.iter().zip(states.iter_mut()) {
+        state.settled = locks[&piece.want.target].settled(&piece.want, options.locked);
+        look(piece, state, options);
+    }
+    if states.iter().all(|state| state.tree.is_some()) {
+        return Ok(());
+    }
+    fetch(pieces, states, locks, options)?;
+    unpack(pieces, states, options)
+}
+
+/// Downloads the packages of every piece that has no tree.
+fn fetch(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, options: &Options) -> anyhow::Result<()> {
+    let with = pieces.iter().zip(states.iter()).filter(|(_, state)| state.tree.is_none());
+    let missing = plan::of(with.map(|(piece, state)| (piece, state.settled.as_ref())), options);
+    if options.offline && !missing.is_empty() {
+        bail!("not everything is in the cache, and --offline forbids to download what is missing:\n{missing}");
+    }
+    let known = Suite::newest(locks.values().flat_map(Locks::suites));
+    let archive = Archive::new(options, known, false);
+    for _ in 0..ROUNDS {
+        settle(pieces, states, locks, &archive, options)?;
+        let gone = download(pieces, states, &archive, options)?;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let labels = gone.iter().map(label).collect::<Vec<_>>().join(", ");
+        if options.locked {
+            bail!("{} no longer has {labels}, and --locked forbids to resolve it again", archive.mirror);
+        }
+        progress::say(&format!(
+            "note: {} no longer has {labels}: resolved again from the signed index",
+            archive.mirror
+        ));
+        for state in states.iter_mut().filter(|state| state.tree.is_none()) {
+            if state.settled.as_ref().is_some_and(|settled| settled.set.pins.iter().any(|pin| gone.contains(pin))) {
+                state.settled = None;
+            }
+        }
+    }
+    bail!("the packages on {} change faster than they can be fetched: try again later", archive.mirror)
+}
+
+/// Takes the tree if it is there and intact.
+fn look(piece: &Piece<'_>, state: &mut State, options: &Options) {
+    let Some(settled) = &state.settled else { return };
+    match tree::open(&piece.tree_dir(settled, options), Look::Quick) {
+        Ok(tree) => state.tree = Some(tree),
+        Err(None) => {}
+        Err(Some(why)) => {
+            progress::say(&format!("note: the {} in the cache is damaged: {why}; it is made again", piece.want.title));
+        }
+    }
+}
+
+/// Asks the index about the pieces of which no lock knows the packages.
+fn settle(
+    pieces: &[Piece<'_>],
+    states: &mut [State],
+    locks: &mut AllLocks,
+    archive: &Archive<'_>,
+    options: &Options,
+) -> anyhow::Result<()> {
+    for (piece, state) in pieces.iter().zip(states).filter(|(_, state)| state.settled.is_none()) {
+        let want = &piece.want;
+        if options.locked {
+            bail!(
+                "{} does not cover the {}: leave out --locked, or run `cargo xtask fetch --update-lock`",
+                sets::lock_file(&options.targets_dir, &want.target).display(),
+                want.title
+            );
+        }
+        let locks = locks.get_mut(&want.target).context("the lock of each piece was loaded")?;
+        state.settled = Some(locks.resolve(want, archive)?);
+        look(piece, state, options);
+    }
+    Ok(())
+}
+
+/// Downloads what is missing; returns what the mirror no longer has.
+fn download(
+    pieces: &[Piece<'_>],
+    states: &[State],
+    archive: &Archive<'_>,
+    options: &Options,
+) -> anyhow::Result<BTreeSet<Pin>> {
+    let open = || pieces.iter().zip(states).filter(|(_, state)| state.tree.is_none());
+    let settled = open().filter_map(|(_, state)| state.settled.as_ref());
+    let missing: BTreeSet<Pin> = settled.flat_map(|settled| plan::missing(settled, options)).collect();
+    if missing.is_empty() {
+        return Ok(missing);
+    }
+    store::sweep(&options.debian().join("pool"));
+    let job = |pin: &Pin| Job {
+        label: label(pin),
+        urls: vec![archive.mirror.url(&pin.suite, &pin.path)],
+        to: sets::pool_file(options, pin),
+        size: pin.size,
+        sha256: pin.sha256.clone(),
+    };
+    let titles: Vec<&str> = open().map(|(piece, _)| piece.want.title.as_str()).collect();
+    let gone = archive.client()?.all(&titles.join(", "), &missing.iter().map(job).collect::<Vec<_>>())?;
+    Ok(missing.into_iter().filter(|pin| gone.contains(&pin.sha256)).collect())
+}
+
+fn label(pin: &Pin) -> String {
+    format!("{} {} {}", pin.name, pin.version, pin.arch)
+}
+
+/// Unpacks all pieces, as many at a time as there are processors.
+fn unpack(pieces: &[Piece<'_>], states: &mut [State], options: &Options) -> anyhow::Result<()> {
+    let open: Vec<(&Piece<'_>, &mut State)> =
+        pieces.iter().zip(states.iter_mut()).filter(|(_, state)| state.tree.is_none()).collect();
+    let (total, done) = (open.len(), AtomicUsize::new(0));
+    let phase = Phase::start("unpack packages");
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(total);
+    let queue = Mutex::new(open.into_iter());
+    let work = || -> anyhow::Result<()> {
+        loop {
+            let next = queue.lock().unwrap_or_else(|e| e.into_inner()).next();
+            let Some((piece, state)) = next else { return Ok(()) };
+            phase.status(format!("{} of {total}: {}", done.load(Ordering::Relaxed), piece.want.title));
+            let settled = state.settled.as_ref().context("what is unpacked was downloaded")?;
+            state.tree = Some(piece.unpack(settled, options)?);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    phase.done(&format!("{total} trees"));
+    Ok(())
+}
+
+fn assembled(pieces: &[Piece<'_>], states: &[State]) -> anyhow::Result<MachineFiles> {
+    let machine = pieces.first().context("there is always a guest")?.machine;
+    let mut trees = Vec::new();
+    let mut packages = Vec::new();
+    let mut key = digest::Sha256::new();
+    key.field(RECIPE);
+    for state in states {
+        let (settled, tree) = state.settled.as_ref().zip(state.tree.as_ref()).context("every piece was obtained")?;
+        packages.extend(settled.used());
+        key.field(&settled.set.digest());
+        trees.push(tree);
+    }
+    packages.sort();
+    packages.dedup();
+    let emulator = match trees.get(1) {
+        Some(tree) => emulator::fetched(machine, tree)?,
+        None => emulator::system(machine)?,
+    };
+    key.field(&emulator.origin);
+    key.field(&emulator.version);
+    machine.modules.iter().for_each(|module| key.field(module));
+    let guest::Files { kernel, release, modules, busybox } = guest::files(trees.first().context("the guest")?)?;
+    Ok(MachineFiles { emulator, kernel, release, modules, busybox, digest: key.hex(), packages })
+}

@@ -1,0 +1,101 @@
+//! What would have to be downloaded.
+
+use model::Target;
+use serde::Serialize;
+
+use crate::http::human;
+use crate::lock::Pin;
+use crate::machine::{self, Piece};
+use crate::sets::Settled;
+use crate::tree::{self, Look};
+use crate::{Options, digest, sets};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    pub missing: Vec<Missing>,
+    /// Sets of packages that no lock names: what they need is only known to the mirror's index.
+    pub unresolved: Vec<String>,
+}
+
+/// A package that is not in the cache.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Missing {
+    pub name: String,
+    pub version: String,
+    pub arch: String,
+    /// Bytes.
+    pub size: u64,
+    pub sha256: String,
+}
+
+/// What [`crate::machines`] would download. Downloads and writes nothing.
+///
+/// # Errors
+/// As for [`crate::machines`], as far as they show without downloading.
+pub fn plan(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<Plan> {
+    let mut plan = Plan::default();
+    let (pieces, locks) = machine::pieces(host, targets, options)?;
+    for piece in &pieces {
+        plan.add(piece, locks[&piece.want.target].settled(&piece.want, options.locked).as_ref(), options);
+    }
+    Ok(plan.sorted())
+}
+
+impl Plan {
+    pub fn is_empty(&self) -> bool {
+        self.missing.is_empty() && self.unresolved.is_empty()
+    }
+
+    /// Bytes, as far as they are known.
+    pub fn size(&self) -> u64 {
+        self.missing.iter().map(|missing| missing.size).sum()
+    }
+
+    fn add(&mut self, piece: &Piece<'_>, settled: Option<&Settled>, options: &Options) {
+        match settled {
+            None => self.unresolved.push(piece.want.title.clone()),
+            Some(settled) if tree::open(&piece.tree_dir(settled, options), Look::Quick).is_ok() => {}
+            Some(settled) => self.missing.extend(missing(settled, options).iter().map(Missing::from)),
+        }
+    }
+
+    fn sorted(mut self) -> Plan {
+        self.missing.sort();
+        self.missing.dedup();
+        self
+    }
+}
+
+/// Of these pieces only, which are not unpacked.
+pub(crate) fn of<'a>(pieces: impl Iterator<Item = (&'a Piece<'a>, Option<&'a Settled>)>, options: &Options) -> Plan {
+    let mut plan = Plan::default();
+    pieces.for_each(|(piece, settled)| plan.add(piece, settled, options));
+    plan.sorted()
+}
+
+/// Packages that are not, or not whole, in the cache.
+pub(crate) fn missing(settled: &Settled, options: &Options) -> Vec<Pin> {
+    let found = |pin: &Pin| digest::of_file(&sets::pool_file(options, pin)).ok();
+    let intact = |pin: &&Pin| found(pin).is_some_and(|(sha256, _)| sha256 == pin.sha256);
+    settled.set.pins.iter().filter(|pin| !intact(pin)).cloned().collect()
+}
+
+/// One line for each thing, and the sum.
+impl std::fmt::Display for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for Missing { name, version, arch, size, .. } in &self.missing {
+            writeln!(f, "  {name} {version} {arch}, {}", human(*size))?;
+        }
+        for title in &self.unresolved {
+            writeln!(f, "  the packages of {title}, which are not in the lock: their size is not known")?;
+        }
+        write!(f, "  {} packages, {} together", self.missing.len(), human(self.size()))
+    }
+}
+
+impl From<&Pin> for Missing {
+    fn from(pin: &Pin) -> Missing {
+        let [name, version, arch, sha256] = [&pin.name, &pin.version, &pin.arch, &pin.sha256].map(Clone::clone);
+        Missing { name, version, arch, size: pin.size, sha256 }
+    }
+}

@@ -1,0 +1,63 @@
+//! InRelease: the signed root of a suite, with the digests of its indexes.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+
+use crate::control;
+use crate::signature::Keys;
+
+/// What a verified InRelease says.
+#[derive(Clone, Debug)]
+pub(crate) struct Release {
+    pub(crate) date: Timestamp,
+    pub(crate) valid_until: Option<Timestamp>,
+    pub(crate) by_hash: bool,
+    /// Size and SHA-256 by path below the suite's folder.
+    files: BTreeMap<String, (u64, String)>,
+}
+
+impl Release {
+    /// Verifies `text` and checks that it speaks of `suite`: a mirror must not pass off another suite's as this one's.
+    pub(crate) fn verify(text: &str, keys: &Keys, suite: &str) -> anyhow::Result<Release> {
+        let text = keys.signed_text(text)?;
+        let all: Vec<_> = control::paragraphs(&text).collect();
+        let [release] = all.as_slice() else { bail!("it has {} paragraphs instead of one", all.len()) };
+        let names = [release.get("Codename"), release.get("Suite")];
+        if !names.contains(&Some(suite)) {
+            bail!("it is of the suite {}, not of {suite}", names.map(|name| name.unwrap_or("?")).join("/"));
+        }
+        let mut files = BTreeMap::new();
+        for line in release.lines("SHA256").iter().filter(|line| !line.is_empty()) {
+            let mut words = line.split_whitespace();
+            let (Some(sha256), Some(size), Some(path)) = (words.next(), words.next(), words.next()) else {
+                bail!("`{line}` is no digest, size and path");
+            };
+            files.insert(path.to_owned(), (size.parse()?, sha256.to_owned()));
+        }
+        Ok(Release {
+            date: time(release.get("Date").context("it has no Date")?)?,
+            valid_until: release.get("Valid-Until").map(time).transpose()?,
+            by_hash: release.get("Acquire-By-Hash") == Some("yes"),
+            files,
+        })
+    }
+
+    /// Size and SHA-256 of the packages' index of an architecture, and its path.
+    pub(crate) fn index(&self, arch: &str) -> anyhow::Result<(String, u64, String)> {
+        let path = format!("main/binary-{arch}/Packages.xz");
+        let (size, sha256) = self.files.get(&path).with_context(|| format!("the suite has no {path}"))?;
+        Ok((path, *size, sha256.clone()))
+    }
+
+    pub(crate) fn expired(&self) -> bool {
+        self.valid_until.is_some_and(|until| until < Timestamp::now())
+    }
+}
+
+/// "Sat, 12 Sep 2026 07:55:41 UTC".
+fn time(text: &str) -> anyhow::Result<Timestamp> {
+    let zoned = jiff::fmt::rfc2822::parse(&text.replace(" UTC", " +0000"));
+    Ok(zoned.with_context(|| format!("`{text}` is no time"))?.timestamp())
+}

@@ -1,0 +1,200 @@
+//! Which packages are needed: from the lock, from what was resolved after it, or from the signed index.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use model::{Machine, PackageUsed, Target};
+use proc::progress;
+
+use crate::archive::Archive;
+use crate::guest::BUSYBOX_PACKAGE;
+use crate::lock::{Lock, Pin, Set, Suite};
+use crate::resolve::{self, Follow, Prefer};
+use crate::store::{self, Kind};
+use crate::{Options, digest};
+
+/// Packages that are needed together.
+#[derive(Clone, Debug)]
+pub(crate) struct Want {
+    /// The target in whose lock they are.
+    pub(crate) target: String,
+    /// Their name in the lock.
+    pub(crate) set: String,
+    /// For people.
+    pub(crate) title: String,
+    /// Debian's name of the architecture.
+    arch: String,
+    suites: Vec<String>,
+    roots: BTreeSet<String>,
+    follow: Follow,
+    prefer: Prefer,
+}
+
+/// The packages of a [`Want`], and where the choice comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Settled {
+    pub(crate) set: Set,
+    /// Why each differs from the lock, by SHA-256.
+    notes: BTreeMap<String, String>,
+}
+
+/// Kernel and shell of a guest.
+pub(crate) fn guest(target: &Target, machine: &Machine) -> Want {
+    Want {
+        target: target.name.clone(),
+        set: "guest".to_owned(),
+        title: format!("{} guest", target.name),
+        arch: machine.debian.clone(),
+        suites: machine.suites.clone(),
+        roots: [machine.kernel.clone(), BUSYBOX_PACKAGE.to_owned()].into(),
+        follow: Follow::Kernel,
+        prefer: Prefer::First,
+    }
+}
+
+/// QEMU for `target` on `host`.
+pub(crate) fn emulator(host: &Target, on: &Machine, target: &Target, machine: &Machine) -> Want {
+    Want {
+        target: host.name.clone(),
+        set: format!("qemu-{}", target.name),
+        title: format!("QEMU for {} on {}", target.name, host.name),
+        arch: on.debian.clone(),
+        suites: on.host_suites.clone(),
+        roots: machine.qemu.packages.iter().cloned().collect(),
+        follow: Follow::All,
+        prefer: Prefer::Last,
+    }
+}
+
+/// The lock of a target, and what was resolved after it.
+pub(crate) struct Locks {
+    pub(crate) committed: Lock,
+    later: Lock,
+    later_file: PathBuf,
+}
+
+impl Locks {
+    pub(crate) fn load(options: &Options, target: &str) -> anyhow::Result<Locks> {
+        let later_file = options.debian().join("pins").join(format!("{target}.lock"));
+        let later = match Lock::load(&later_file) {
+            // What was noted in the cache is found out again.
+            Err(error) => {
+                progress::say(&format!("note: {error:#}; it is left aside"));
+                Lock::default()
+            }
+            Ok(lock) => lock,
+        };
+        let committed = Lock::load(&lock_file(&options.targets_dir, target))?;
+        Ok(Locks { committed, later, later_file })
+    }
+
+    /// The packages of `want` as far as they are known without asking a mirror.
+    pub(crate) fn settled(&self, want: &Want, locked: bool) -> Option<Settled> {
+        let same_roots = |set: &&Set| set.roots == want.roots;
+        let committed = self.committed.sets.get(&want.set).filter(same_roots);
+        let later = self.later.sets.get(&want.set).filter(same_roots);
+        let later = later.filter(|set| !locked && set.replaces == committed.map(Set::digest));
+        match (later, committed) {
+            (Some(later), _) => Some(Settled { set: later.clone(), notes: self.notes(later, committed) }),
+            (None, Some(set)) => Some(Settled { set: set.clone(), notes: BTreeMap::new() }),
+            (None, None) => None,
+        }
+    }
+
+    /// Asks the signed index, and notes the answer in the cache.
+    pub(crate) fn resolve(&mut self, want: &Want, archive: &Archive<'_>) -> anyhow::Result<Settled> {
+        let (mut set, suites) = resolve(want, archive)?;
+        self.later.suites.extend(suites);
+        let committed = self.committed.sets.get(&want.set).filter(|set| set.roots == want.roots);
+        set.replaces = committed.map(Set::digest);
+        self.later.sets.insert(want.set.clone(), set.clone());
+        self.save()?;
+        let committed = self.committed.sets.get(&want.set).filter(|set| set.roots == want.roots);
+        Ok(Settled { notes: self.notes(&set, committed), set })
+    }
+
+    /// The suites that were used before.
+    pub(crate) fn suites(&self) -> impl Iterator<Item = (&String, &Suite)> {
+        self.committed.suites.iter().chain(&self.later.suites)
+    }
+
+    fn notes(&self, set: &Set, committed: Option<&Set>) -> BTreeMap<String, String> {
+        let mut notes = BTreeMap::new();
+        for pin in &set.pins {
+            let locked = committed.into_iter().flat_map(|set| &set.pins).find(|old| old.name == pin.name);
+            let why = match locked {
+                Some(old) if old.sha256 == pin.sha256 => continue,
+                Some(old) => format!("the locked {} is no longer on the mirror", old.version),
+                None if committed.is_some() => "not in the lock, and what it belongs to has changed".to_owned(),
+                None => "not in the lock".to_owned(),
+            };
+            let from = match self.later.suites.get(&pin.suite) {
+                Some(suite) if suite.expired => format!("of {}, past its Valid-Until", suite.date),
+                Some(suite) => format!("of {}", suite.date),
+                None => "of an unknown date".to_owned(),
+            };
+            notes.insert(pin.sha256.clone(), format!("{why}; from the index of {} {from}", pin.suite));
+        }
+        notes
+    }
+
+    fn save(&self) -> anyhow::Result<()> {
+        // Another process may be at it: what it found out is as good.
+        if let Some(claim) = store::claim(&self.later_file, Kind::File)? {
+            let written = std::io::Write::write_all(&mut claim.file(), self.later.text().as_bytes());
+            written.with_context(|| format!("failed to write {}: {}", self.later_file.display(), store::hint()))?;
+            claim.publish()?;
+        }
+        Ok(())
+    }
+}
+
+impl Settled {
+    /// For the run's record.
+    pub(crate) fn used(&self) -> impl Iterator<Item = PackageUsed> {
+        self.set.pins.iter().map(|pin| PackageUsed {
+            name: pin.name.clone(),
+            version: pin.version.clone(),
+            arch: pin.arch.clone(),
+            sha256: pin.sha256.clone(),
+            note: self.notes.get(&pin.sha256).cloned(),
+        })
+    }
+
+    /// A name for what is made from these packages with this recipe.
+    pub(crate) fn key(&self, recipe: &[&str]) -> String {
+        let mut key = digest::Sha256::new();
+        recipe.iter().for_each(|part| key.field(part));
+        key.field(&self.set.digest());
+        key.hex()
+    }
+}
+
+/// `targets/<name>.lock`.
+pub(crate) fn lock_file(targets_dir: &Path, target: &str) -> PathBuf {
+    targets_dir.join(format!("{target}.lock"))
+}
+
+/// Where a package lies in the cache.
+pub(crate) fn pool_file(options: &Options, pin: &Pin) -> PathBuf {
+    options.debian().join("pool").join(format!("{}.deb", pin.sha256))
+}
+
+/// The packages of `want` from the signed index, and what to record of the suites.
+pub(crate) fn resolve(want: &Want, archive: &Archive<'_>) -> anyhow::Result<(Set, BTreeMap<String, Suite>)> {
+    let mut indexes = Vec::new();
+    let mut suites = BTreeMap::new();
+    for suite in &want.suites {
+        indexes.push((suite.clone(), archive.index(suite, &want.arch)?));
+        suites.insert(suite.clone(), archive.suite(suite)?);
+    }
+    let pins = resolve::closure(&indexes, &want.roots, want.follow, want.prefer)
+        .with_context(|| format!("the packages of {} cannot be resolved", want.title))?;
+    if pins.is_empty() {
+        bail!("{} needs no package at all: {:?}", want.title, want.roots);
+    }
+    let used: BTreeSet<&String> = pins.iter().map(|pin| &pin.suite).collect();
+    suites.retain(|name, _| used.contains(name));
+    Ok((Set { roots: want.roots.clone(), pins: pins.into_iter().collect(), replaces: None }, suites))
+}

@@ -1,0 +1,149 @@
+//! Files and folders of the cache that appear whole or not at all, whoever else works in it, and whoever is killed.
+//!
+//! What is being made is called `NAME.part` and locked (flock) by its maker. So two makers of the same thing wait for
+//! each other, and what a dead one has left is known by its lock being free.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::fs::{FlockOperation, flock};
+
+const PART: &str = "part";
+
+/// An unfinished file or folder that is ours alone. Dropping it removes it; [`Claim::publish`] gives it its name.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    lock: File,
+    part: PathBuf,
+    to: PathBuf,
+    done: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Folder,
+}
+
+/// Claims `to` for making it. None: somebody else is making it right now.
+pub(crate) fn claim(to: &Path, kind: Kind) -> anyhow::Result<Option<Claim>> {
+    let part = part_of(to);
+    try_claim(&part, to, kind).with_context(|| format!("failed to write {}: {}", part.display(), hint()))
+}
+
+/// What helps when the cache cannot be written.
+pub(crate) fn hint() -> &'static str {
+    "free space with `cargo xtask cache prune`, or choose another folder with --cache"
+}
+
+/// Removes what dead makers have left in a folder. Never fails: it must not stand in the way.
+pub(crate) fn sweep(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == PART)) {
+        if let Ok(lock) = File::open(&path)
+            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            remove(&path);
+        }
+    }
+}
+
+impl Claim {
+    /// The path of the unfinished file or folder.
+    pub(crate) fn path(&self) -> &Path {
+        &self.part
+    }
+
+    /// The file itself, opened for writing and empty.
+    pub(crate) fn file(&self) -> &File {
+        &self.lock
+    }
+
+    /// Gives what was made its name, in place of what may have had it before.
+    pub(crate) fn publish(mut self) -> anyhow::Result<()> {
+        let made = || {
+            if self.lock.metadata()?.is_dir() {
+                self.replace_folder()
+            } else {
+                self.lock.sync_all()?;
+                fs::rename(&self.part, &self.to)
+            }
+        };
+        made().with_context(|| format!("failed to write {}: {}", self.to.display(), hint()))?;
+        self.done = true;
+        Ok(())
+    }
+
+    fn replace_folder(&self) -> std::io::Result<()> {
+        match fs::rename(&self.part, &self.to) {
+            // A damaged one is in the way, and nobody else may touch it: the name is claimed by us.
+            Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
+                let aside = self.to.with_extension(format!("old-{}.{PART}", std::process::id()));
+                fs::rename(&self.to, &aside)?;
+                let renamed = fs::rename(&self.part, &self.to);
+                remove(&aside);
+                renamed
+            }
+            other => other,
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.done {
+            remove(&self.part);
+        }
+    }
+}
+
+fn try_claim(part: &Path, to: &Path, kind: Kind) -> std::io::Result<Option<Claim>> {
+    if let Some(dir) = part.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let lock = match kind {
+        Kind::File => OpenOptions::new().create(true).truncate(false).write(true).open(part)?,
+        Kind::Folder => {
+            fs::create_dir_all(part)?;
+            match File::open(part) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                other => other?,
+            }
+        }
+    };
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+        other => other?,
+    }
+    // Its last owner may have renamed or removed it between the opening and the lock.
+    let same = fs::symlink_metadata(part).is_ok_and(|now| lock.metadata().is_ok_and(|ours| now.ino() == ours.ino()));
+    if !same {
+        return Ok(None);
+    }
+    let claim = Claim { lock, part: part.to_owned(), to: to.to_owned(), done: false };
+    match kind {
+        Kind::File => claim.lock.set_len(0)?,
+        Kind::Folder => {
+            for entry in fs::read_dir(part)?.flatten() {
+                remove(&entry.path());
+            }
+        }
+    }
+    Ok(Some(claim))
+}
+
+fn part_of(to: &Path) -> PathBuf {
+    let mut name = to.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(PART);
+    to.with_file_name(name)
+}
+
+/// What cannot be removed now is swept later.
+fn remove(path: &Path) {
+    let folder = fs::symlink_metadata(path).is_ok_and(|data| data.is_dir());
+    let _ = if folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+}

@@ -1,0 +1,193 @@
+//! Unpacked packages in the cache: a folder named after everything that went into it, with a manifest.
+//!
+//! A tree is used after a look at each file's size, time and inode; where these differ from the manifest's (the cache
+//! was copied, or something was altered) the content's digest decides.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use proc::deadline::{OnInterrupt, Probe, until};
+use proc::hold;
+
+use crate::deb::Unpacker;
+use crate::digest;
+use crate::store::{self, Claim, Kind};
+
+const MANIFEST: &str = "manifest";
+const FILES: &str = "files";
+/// The manifest's last line: without it the manifest is cut off.
+const END: &str = "end";
+/// Guards against a hang only: another process that unpacks the same tree on a slow disk.
+const OTHERS: Duration = Duration::from_secs(1800);
+
+/// A whole tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    /// Where the files are.
+    pub(crate) root: PathBuf,
+    /// What its maker noted about it.
+    pub(crate) info: String,
+}
+
+/// How the files are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Content only where size, time or inode differ.
+    Quick,
+    /// Every content.
+    Full,
+}
+
+/// The tree at `dir`, if it is there and intact; otherwise what is wrong with it, or None if there is none.
+///
+/// It is held until this process ends, so that nobody removes it while it is used.
+pub(crate) fn open(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
+    if !hold::hold(dir) {
+        return Err(None);
+    }
+    let text = match fs::read_to_string(dir.join(MANIFEST)) {
+        Ok(text) => text,
+        Err(error) => return Err(Some(format!("its manifest cannot be read: {error}"))),
+    };
+    let root = dir.join(FILES);
+    let mut stale = false;
+    let mut lines = text.lines();
+    let info = lines.next().unwrap_or_default().to_owned();
+    let _title = lines.next();
+    let mut ended = false;
+    for line in lines {
+        ended = line == END;
+        if !ended {
+            stale |= check(&root, line, look).map_err(|error| Some(format!("{error:#}")))?;
+        }
+    }
+    if !ended {
+        return Err(Some("its manifest is cut off".to_owned()));
+    }
+    if stale {
+        // Only saves the next look the digests.
+        let _ = restamp(dir, &root, &text);
+    }
+    Ok(Tree { root, info })
+}
+
+/// What the tree at `dir` is, for people.
+pub(crate) fn title(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join(MANIFEST)).ok()?.lines().nth(1).map(str::to_owned)
+}
+
+/// Makes the tree at `dir` with `fill`, which returns what to note about it; or waits for whoever is making it.
+pub(crate) fn make(
+    dir: &Path,
+    title: &str,
+    fill: impl FnOnce(&mut Unpacker) -> anyhow::Result<String>,
+) -> anyhow::Result<Tree> {
+    if let Some(folder) = dir.parent() {
+        store::sweep(folder);
+    }
+    let what = format!("{}, which another process is unpacking", dir.display());
+    let claim = until(&what, OTHERS, Duration::from_millis(100), OnInterrupt::Stop, || {
+        match store::claim(dir, Kind::Folder) {
+            Ok(Some(claim)) => Probe::Ready(claim),
+            Ok(None) => Probe::NotYet("it is not done".to_owned()),
+            Err(error) => Probe::Hopeless(error),
+        }
+    })?;
+    if let Ok(tree) = open(dir, Look::Quick) {
+        return Ok(tree);
+    }
+    fill_and_publish(dir, title, claim, fill)?;
+    open(dir, Look::Quick).map_err(|why| {
+        anyhow::anyhow!("{} was altered while it was made: {}", dir.display(), why.unwrap_or("it is gone".to_owned()))
+    })
+}
+
+fn fill_and_publish(
+    dir: &Path,
+    title: &str,
+    claim: Claim,
+    fill: impl FnOnce(&mut Unpacker) -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
+    let root = claim.path().join(FILES);
+    fs::create_dir_all(&root).with_context(|| format!("failed to make {}: {}", root.display(), store::hint()))?;
+    let mut unpacker = Unpacker::new(root.clone());
+    let info = fill(&mut unpacker)?;
+    let mut text = format!("{}\n{title}\n", info.lines().collect::<String>());
+    for (path, sha256) in &unpacker.files {
+        text.push_str(&line(&root, path, sha256)?);
+    }
+    for path in &unpacker.links {
+        let target = fs::read_link(root.join(path))?;
+        text.push_str(&format!("link {} {path}\n", target.display()));
+    }
+    text.push_str(END);
+    text.push('\n');
+    let manifest = claim.path().join(MANIFEST);
+    fs::write(&manifest, text).with_context(|| format!("failed to write {}: {}", manifest.display(), store::hint()))?;
+    claim.publish().with_context(|| format!("failed to finish {}", dir.display()))
+}
+
+/// `file SHA-256 SIZE TIME INODE PATH`.
+fn line(root: &Path, path: &str, sha256: &str) -> anyhow::Result<String> {
+    let file = root.join(path);
+    let data = fs::symlink_metadata(&file).with_context(|| format!("failed to look at {}", file.display()))?;
+    Ok(format!("file {sha256} {} {} {} {path}\n", data.len(), time(&data), data.ino()))
+}
+
+fn time(data: &fs::Metadata) -> String {
+    format!("{}.{:09}", data.mtime(), data.mtime_nsec())
+}
+
+/// Whether the line's stamp is stale although the file is intact.
+fn check(root: &Path, line: &str, look: Look) -> anyhow::Result<bool> {
+    let mut words = line.splitn(2, ' ');
+    let (kind, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if kind == "link" {
+        let (target, path) = rest.split_once(' ').context("its manifest is damaged")?;
+        let found = fs::read_link(root.join(path)).with_context(|| format!("`{path}` is gone"))?;
+        if found != Path::new(target) {
+            bail!("`{path}` points to {}, expected {target}", found.display());
+        }
+        return Ok(false);
+    }
+    let words: Vec<&str> = rest.splitn(5, ' ').collect();
+    let ("file", [sha256, size, modified, inode, path]) = (kind, words.as_slice()) else {
+        bail!("its manifest is damaged");
+    };
+    let file = root.join(path);
+    let data = fs::symlink_metadata(&file).with_context(|| format!("`{path}` is gone"))?;
+    if !data.is_file() || data.len().to_string() != **size {
+        bail!("`{path}` has {} bytes, expected {size}", data.len());
+    }
+    let fresh = time(&data) == **modified && data.ino().to_string() == **inode;
+    if !fresh || look == Look::Full {
+        let (found, _) = digest::of_file(&file)?;
+        if found != **sha256 {
+            bail!("`{path}` has SHA-256 {found}, expected {sha256}");
+        }
+    }
+    Ok(!fresh)
+}
+
+/// Notes the present times and inodes of files that were found intact.
+fn restamp(dir: &Path, root: &Path, text: &str) -> anyhow::Result<()> {
+    let mut fresh = String::new();
+    for old in text.lines() {
+        match old.strip_prefix("file ").and_then(|rest| Some((rest.split(' ').next()?, rest.splitn(5, ' ').nth(4)?))) {
+            Some((sha256, path)) => fresh.push_str(&line(root, path, sha256)?),
+            None => {
+                fresh.push_str(old);
+                fresh.push('\n');
+            }
+        }
+    }
+    let manifest = dir.join(MANIFEST);
+    if let Some(claim) = store::claim(&manifest, Kind::File)? {
+        std::io::Write::write_all(&mut claim.file(), fresh.as_bytes())?;
+        claim.publish()?;
+    }
+    Ok(())
+}

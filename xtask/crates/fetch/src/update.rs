@@ -1,0 +1,97 @@
+//! Writing `targets/<arch>.lock` anew from the signed indexes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use model::Target;
+use proc::interrupt;
+use proc::progress::{self, Phase};
+
+use crate::Options;
+use crate::archive::Archive;
+use crate::lock::{Lock, Suite};
+use crate::sets::{self, Want};
+use crate::store::{self, Kind};
+
+/// Resolves the locks of `targets` again: each one's guest, and its QEMU for each of `all`. A set that cannot be
+/// resolved now, for example because a mirror is in the middle of an update, stays as it was; why is returned.
+///
+/// # Errors
+/// A lock cannot be read or written, or there is an interrupt.
+pub fn update_lock(targets: &[&Target], all: &[Target], options: &Options) -> anyhow::Result<Vec<String>> {
+    let mut old = BTreeMap::new();
+    for target in all {
+        let lock = Lock::load(&sets::lock_file(&options.targets_dir, &target.name))?;
+        old.insert(target.name.clone(), lock);
+    }
+    let known = Suite::newest(old.values().flat_map(|lock| &lock.suites));
+    let archive = Archive::new(options, known, true);
+    let phase = Phase::start("resolve packages");
+    let mut problems = Vec::new();
+    for target in targets {
+        let before = old.remove(&target.name).unwrap_or_default();
+        let lock = resolve(&wants(target, all), &before, &archive, &phase, &mut problems)?;
+        let file = sets::lock_file(&options.targets_dir, &target.name);
+        let claim = store::claim(&file, Kind::File)?;
+        let claim = claim.with_context(|| format!("another process writes {}", file.display()))?;
+        std::io::Write::write_all(&mut claim.file(), lock.text().as_bytes())?;
+        claim.publish()?;
+        progress::say(&format!("{}: {}", file.display(), changes(&before, &lock)));
+    }
+    phase.done(&format!("{} locks written", targets.len()));
+    Ok(problems)
+}
+
+fn wants(target: &Target, all: &[Target]) -> Vec<Want> {
+    let Some(machine) = &target.machine else { return Vec::new() };
+    let emulated = all.iter().filter_map(|other| Some((other, other.machine.as_ref()?)));
+    let emulators = emulated.map(|(other, its)| sets::emulator(target, machine, other, its));
+    [sets::guest(target, machine)].into_iter().chain(emulators).collect()
+}
+
+fn resolve(
+    wants: &[Want],
+    before: &Lock,
+    archive: &Archive<'_>,
+    phase: &Phase,
+    problems: &mut Vec<String>,
+) -> anyhow::Result<Lock> {
+    let mut lock = Lock::default();
+    for want in wants {
+        interrupt::check()?;
+        phase.status(want.title.clone());
+        match sets::resolve(want, archive) {
+            Ok((set, suites)) => {
+                lock.suites.extend(suites);
+                lock.sets.insert(want.set.clone(), set);
+            }
+            Err(error) => {
+                interrupt::check()?;
+                problems.push(format!("{}: {error:#}", want.title));
+                if let Some(set) = before.sets.get(&want.set) {
+                    lock.sets.insert(want.set.clone(), set.clone());
+                    for suite in set.pins.iter().map(|pin| &pin.suite) {
+                        if let Some(known) = before.suites.get(suite) {
+                            lock.suites.entry(suite.clone()).or_insert_with(|| known.clone());
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(lock)
+}
+
+/// "93 packages, 2 new, 2 gone".
+fn changes(before: &Lock, after: &Lock) -> String {
+    let digests = |lock: &Lock| -> BTreeSet<String> {
+        lock.sets.values().flat_map(|set| &set.pins).map(|pin| pin.sha256.clone()).collect()
+    };
+    let (before, after) = (digests(before), digests(after));
+    format!(
+        "{} packages, {} new, {} gone",
+        after.len(),
+        after.difference(&before).count(),
+        before.difference(&after).count()
+    )
+}

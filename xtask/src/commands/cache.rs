@@ -1,0 +1,75 @@
+//! `cargo xtask cache`: what lies in the cache, and making it smaller.
+
+use std::collections::BTreeMap;
+
+use ::fetch::cache::{self, Entry, Keep};
+use model::Exit;
+use proc::progress;
+
+use super::{print, print_json};
+use crate::args::{CacheCommand, CacheOptions, PruneOptions};
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+/// Kinds of which there are too many to list each.
+const COUNTED: [&str; 2] = ["debian/pool", "debian/index"];
+
+pub(crate) fn run(paths: &Paths, options: &CacheOptions) -> Result<Exit, Failure> {
+    match &options.command {
+        CacheCommand::List(options) => {
+            let entries = cache::list(&paths.cache);
+            if options.json {
+                print_json(&entries)?;
+            } else {
+                print(&table(&entries));
+                print(&format!("{} in {}\n", size(&entries), paths.cache.display()));
+            }
+        }
+        CacheCommand::Prune(options) => {
+            // What killed runs have left is nobody's.
+            proc::run_dir::sweep(&paths.cache);
+            let gone = cache::prune(&paths.cache, keep(options), options.dry_run).or_exit(Exit::Infrastructure)?;
+            progress::say(table(&gone).trim_end());
+            let done = if options.dry_run { "would be removed" } else { "removed" };
+            let left = size(&cache::list(&paths.cache));
+            let there = if options.dry_run { "there are" } else { "left are" };
+            progress::say(&format!("{} {done}; {there} {left} in {}", size(&gone), paths.cache.display()));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn keep(options: &PruneOptions) -> Keep {
+    match (options.all, options.max_size) {
+        (true, _) => Keep::Nothing,
+        (false, Some(size)) => Keep::Size(size),
+        (false, None) => Keep::Days(options.keep_days),
+    }
+}
+
+/// A line for each entry, or for all entries of a kind with many.
+fn table(entries: &[Entry]) -> String {
+    let mut lines = Vec::new();
+    let mut counted: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
+    for entry in entries {
+        if COUNTED.contains(&entry.kind.as_str()) {
+            counted.entry(&entry.kind).or_default().push(entry.clone());
+            continue;
+        }
+        let used = entry.last_use.map_or_else(|| "?".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M").to_string());
+        let busy = if entry.in_use { ", in use" } else { "" };
+        let Entry { kind, title, .. } = entry;
+        lines.push(format!("{kind:14} {:>10}  {title}, last used {used}{busy}\n", size(std::slice::from_ref(entry))));
+    }
+    for (kind, all) in counted {
+        lines.push(format!("{kind:14} {:>10}  {} files\n", size(&all), all.len()));
+    }
+    lines.concat()
+}
+
+/// "1.2 GiB".
+fn size(entries: &[Entry]) -> String {
+    let bytes: u64 = entries.iter().map(|entry| entry.size).sum();
+    let mib = bytes.div_ceil(1 << 20);
+    if mib < 10 << 10 { format!("{mib} MiB") } else { format!("{} GiB", mib / 1024) }
+}

@@ -1,0 +1,87 @@
+//! `cargo xtask fetch`: downloads, verifies and unpacks what system VMs are started from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ::fetch::{Options, QemuChoice};
+use model::{Exit, MachineFiles, SystemEmulator};
+use proc::progress;
+use targets::Catalogue;
+
+use super::{chosen, print, print_json, target};
+use crate::args::{FetchOptions, MachineOptions, QemuArg};
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+/// Packages that a note names before it only counts.
+const NAMED: usize = 4;
+
+pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let host = target(&catalogue, None)?;
+    let targets = chosen(&catalogue, &given.arch)?;
+    let options = options(paths, &given.machine, given.offline);
+    if let Some(file) = &given.bundle {
+        ::fetch::bundle(host, &targets, &options, file).or_exit(Exit::Infrastructure)?;
+        return Ok(Exit::Ok);
+    }
+    if let Some(file) = &given.import {
+        ::fetch::import(&catalogue.targets, &options, file).or_exit(Exit::Infrastructure)?;
+        return Ok(Exit::Ok);
+    }
+    if given.update_lock {
+        let problems = ::fetch::update_lock(&targets, &catalogue.targets, &options).or_exit(Exit::Infrastructure)?;
+        problems.iter().for_each(|problem| progress::say(&format!("not resolved, left as it was: {problem}")));
+        return Ok(if problems.is_empty() { Exit::Ok } else { Exit::Infrastructure });
+    }
+    if given.dry_run {
+        let plan = ::fetch::plan(host, &targets, &options).or_exit(Exit::Infrastructure)?;
+        if given.json {
+            print_json(&plan)?;
+        } else {
+            print(&format!("to be downloaded:\n{plan}\n"));
+        }
+        return Ok(Exit::Ok);
+    }
+    let all = ::fetch::machines(host, &targets, &options).or_exit(Exit::Infrastructure)?;
+    let fetched: BTreeMap<&String, MachineFiles> = targets.iter().map(|target| &target.name).zip(all).collect();
+    tell_notes(fetched.values());
+    for (arch, MachineFiles { release, emulator: SystemEmulator { version, origin, .. }, .. }) in &fetched {
+        progress::say(&format!("{arch}: Linux {release} and QEMU {version} ({origin}) are ready"));
+    }
+    if given.json {
+        print_json(&fetched)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Why packages are not those of the lock; one line for all with the same reason.
+fn tell_notes<'a>(fetched: impl Iterator<Item = &'a MachineFiles>) {
+    let mut by_note: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for package in fetched.flat_map(|files| &files.packages) {
+        if let Some(note) = &package.note {
+            let named = format!("{} {} {}", package.name, package.version, package.arch);
+            by_note.entry(note).or_default().insert(named);
+        }
+    }
+    for (note, packages) in by_note {
+        let named: Vec<&str> = packages.iter().take(NAMED).map(String::as_str).collect();
+        let more = packages.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        progress::say(&format!("note: {}{more}: {note}", named.join(", ")));
+    }
+}
+
+/// The fetch stage's own options.
+pub(crate) fn options(paths: &Paths, given: &MachineOptions, offline: bool) -> Options {
+    Options {
+        cache: paths.cache.clone(),
+        targets_dir: paths.targets.clone(),
+        offline,
+        locked: given.locked,
+        mirror: given.debian_mirror.clone(),
+        qemu: match given.qemu {
+            QemuArg::Debian => QemuChoice::Debian,
+            QemuArg::System => QemuChoice::System,
+        },
+    }
+}
