@@ -12,10 +12,13 @@ use proc::{RunDir, interrupt};
 use report::EventLog;
 use report::verdict::worse;
 
+use crate::commands::built;
 use crate::failure::or_interrupted;
+use crate::paths::Paths;
 
 /// Everything a run is made from.
 pub(crate) struct Job<'a> {
+    pub(crate) paths: &'a Paths,
     pub(crate) target: &'a Target,
     pub(crate) request: build::Request<'a>,
     pub(crate) profiles: Vec<Profile>,
@@ -36,7 +39,7 @@ pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
 }
 
 fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> {
-    let artifacts = phase(log, "build", Exit::Build, || build::build(&job.request))?;
+    let artifacts = phase(log, "build", Exit::Build, || built(job.paths, job.request.clone()))?;
     tell_built(log, &artifacts);
     let topology = Topology { profiles: job.profiles.clone() };
     let booted = phase(log, "boot", Exit::Infrastructure, || boot::up(job.target, &artifacts, &topology, run))?;

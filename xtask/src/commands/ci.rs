@@ -35,7 +35,15 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     }
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let repeat = repeat(target, options, seed);
-    let job = Job { target, request, profiles, resources, cases, options: suite_options(options, &run, seed, &repeat) };
+    let job = Job {
+        paths,
+        target,
+        request,
+        profiles,
+        resources,
+        cases,
+        options: suite_options(options, &run, seed, &repeat),
+    };
     let log =
         Arc::new(EventLog::create(&run.events(), Some(console(paths, options, &run))).or_exit(Exit::Infrastructure)?);
     log.append(Event::RunStarted { at: progress::timestamp(), run: info(target, options, &run, seed, &repeat) });

@@ -88,7 +88,7 @@ impl<'a> Archive<'a> {
             let plain = format!("dists/{suite}/{path}");
             let urls = by_hash.into_iter().chain([plain]).map(|path| self.mirror.url(suite, &path)).collect();
             let label = format!("the index of {suite} for {arch}");
-            let job = Job { label: label.clone(), urls, to: file.clone(), size, sha256 };
+            let job = Job { label: label.clone(), urls, to: file.clone(), size, sha256: Some(sha256) };
             if !self.client()?.all(&label, &[job])?.is_empty() {
                 bail!("{} does not have the index that its signed InRelease names: {path}", self.mirror);
             }

@@ -38,7 +38,7 @@ const REMOVED: &str = ".removed-";
 pub struct Entry {
     /// The folder below the cache that it lies in.
     pub kind: String,
-    /// "kube-apiserver v1.36.3 riscv64", or the file's name where nothing more is known.
+    /// "kube-apiserver v1.36.3 ARCH", or the file's name where nothing more is known.
     pub title: String,
     pub path: PathBuf,
     /// Bytes on the disk.

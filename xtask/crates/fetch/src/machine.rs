@@ -234,11 +234,11 @@ fn download(
         urls: vec![archive.mirror.url(&pin.suite, &pin.path)],
         to: sets::pool_file(options, pin),
         size: pin.size,
-        sha256: pin.sha256.clone(),
+        sha256: Some(pin.sha256.clone()),
     };
     let titles: Vec<&str> = open().map(|(piece, _)| piece.want.title.as_str()).collect();
     let gone = archive.client()?.all(&titles.join(", "), &missing.iter().map(job).collect::<Vec<_>>())?;
-    Ok(missing.into_iter().filter(|pin| gone.contains(&pin.sha256)).collect())
+    Ok(missing.into_iter().filter(|pin| gone.contains(&sets::pool_file(options, pin))).collect())
 }
 
 fn label(pin: &Pin) -> String {
