@@ -78,8 +78,13 @@ impl Job {
 impl Client {
     pub(crate) fn new() -> anyhow::Result<Client> {
         tls::install();
-        let builder = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
-        let http = builder.user_agent("archproof").build().context("failed to set up the HTTP client")?;
+        let builder = || {
+            let builder = reqwest::Client::builder().user_agent("archproof");
+            builder.connect_timeout(CONNECT).read_timeout(SILENCE)
+        };
+        // "No CA certificates were loaded from the system": a mirror that is asked over plain HTTP needs none.
+        let http = builder().build().or_else(|_| builder().tls_certs_only([]).build());
+        let http = http.context("failed to set up the HTTP client")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(Client { http, runtime: runtime.context("failed to set up the downloads")? })
     }
@@ -209,7 +214,11 @@ impl Client {
     }
 
     async fn read(&self, url: &str, sink: &mut (dyn FnMut(&[u8]) -> Result<(), Fault> + Send)) -> Result<(), Fault> {
-        let passing = |error: reqwest::Error| Fault::Passing(format!("{:#}", anyhow::Error::new(error.without_url())));
+        let passing = |error: reqwest::Error| {
+            let text = format!("{:#}", anyhow::Error::new(error.without_url()));
+            let untrusted = text.contains("invalid peer certificate");
+            Fault::Passing(if untrusted { format!("{text}; are ca-certificates installed?") } else { text })
+        };
         let mut response = self.http.get(url).send().await.map_err(passing)?;
         match response.status() {
             status if status.is_success() => {}
