@@ -248,6 +248,8 @@ pub(crate) enum CacheCommand {
     List(JsonOptions),
     /// Remove what was not used for long; never what is in use
     Prune(PruneOptions),
+    /// Look at the content of every download and unpacked file, and remove what is damaged
+    Verify,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

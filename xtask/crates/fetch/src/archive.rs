@@ -114,18 +114,19 @@ impl<'a> Archive<'a> {
         Ok(release)
     }
 
-    /// An index that is out of date may be an old one that somebody plays back: it must not be older than one that was
-    /// used before.
+    /// An index that is out of date, or has no end, may be an old one that somebody plays back: it must not be older
+    /// than one that was used before.
     fn accept(&self, suite: &str, release: &Release) -> anyhow::Result<()> {
         let known = self.known.get(suite).map(|suite| suite.date);
         let date = release.date;
         match (release.valid_until, known) {
+            (Some(_), _) if !release.expired() => Ok(()),
             (_, Some(known)) if date < known => {
                 bail!(
                     "it is of {date}, older than the one of {known} that was used before: use another --debian-mirror"
                 )
             }
-            (Some(until), known) if release.expired() => {
+            (Some(until), known) => {
                 if known.is_none() && !self.first_use {
                     bail!(
                         "it is of {date} and was valid until {until}, and no lock says that there was none newer: use \
@@ -138,7 +139,7 @@ impl<'a> Archive<'a> {
                 ));
                 Ok(())
             }
-            _ => Ok(()),
+            (None, _) => Ok(()),
         }
     }
 

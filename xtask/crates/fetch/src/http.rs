@@ -142,7 +142,11 @@ impl Client {
             Ok(gone)
         };
         let gone = self.runtime.block_on(unless_interrupted(work, tell))??;
-        phase.done(&format!("{}, {}", files(jobs.len() - gone.len()), human(counts.bytes.load(Ordering::Relaxed))));
+        phase.done(&format!(
+            "{}, {}",
+            counted(jobs.len() - gone.len(), "file"),
+            human(counts.bytes.load(Ordering::Relaxed))
+        ));
         Ok(gone)
     }
 
@@ -237,8 +241,9 @@ impl Client {
     }
 }
 
-fn files(count: usize) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+/// "1 file", "2 files".
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// "34.0 MiB", "12 KiB".
