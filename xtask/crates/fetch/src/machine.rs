@@ -248,7 +248,11 @@ fn download(
         sha256: Some(pin.sha256.clone()),
     };
     let titles: Vec<&str> = open().map(|(piece, _)| piece.want.title.as_str()).collect();
-    let gone = archive.client()?.all(&titles.join(", "), &missing.iter().map(job).collect::<Vec<_>>())?;
+    let what = match titles.as_slice() {
+        [first, second, more @ ..] if !more.is_empty() => format!("{first}, {second} and {} more", more.len()),
+        few => few.join(", "),
+    };
+    let gone = archive.client()?.all(&what, &missing.iter().map(job).collect::<Vec<_>>())?;
     Ok(missing.into_iter().filter(|pin| gone.contains(&sets::pool_file(options, pin))).collect())
 }
 
