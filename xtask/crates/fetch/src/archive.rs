@@ -22,7 +22,7 @@ use crate::{Options, digest, store};
 const TAKEN_IN: SignedDuration = SignedDuration::from_hours(6);
 
 /// An index, or why there is none.
-type Read = Result<Rc<Index>, Rc<str>>;
+type Known = Result<Rc<Index>, Rc<str>>;
 
 const UPDATING: &str =
     "a mirror that is being updated is like that for a while; another can be named by --debian-mirror";
@@ -37,7 +37,7 @@ pub(crate) struct Archive<'a> {
     client: OnceCell<Client>,
     releases: RefCell<BTreeMap<String, Rc<Release>>>,
     /// By suite and architecture.
-    indexes: RefCell<BTreeMap<(String, String), Read>>,
+    indexes: RefCell<BTreeMap<(String, String), Known>>,
 }
 
 impl<'a> Archive<'a> {
