@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::OsStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use model::{Level, Source};
-use suite::Selection;
+use suite::{Selection, Shard};
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
 #[derive(Debug, Parser)]
@@ -121,6 +121,21 @@ pub(crate) enum LevelArg {
 pub(crate) enum ProviderArg {
     /// etcd and kube-apiserver as child processes; foreign architectures through qemu-user
     Process,
+    /// A system VM of the architecture; KVM where that works, else emulated
+    Qemu,
+}
+
+/// How the components are run.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ProviderOptions {
+    /// How the components are run [default: process for this machine's architecture, qemu for others]
+    #[arg(long, value_enum, value_name = "PROVIDER")]
+    pub(crate) provider: Option<ProviderArg>,
+    /// Boot the VM from power-on, and make no memory snapshot
+    #[arg(long)]
+    pub(crate) cold: bool,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -128,16 +143,17 @@ pub(crate) enum ProviderArg {
 Examples:
   cargo xtask ci
   cargo xtask ci --arch ARCH --provider process
+  cargo xtask ci --arch all --jobs 2
   cargo xtask ci --suite storage --level must
+  cargo xtask ci --shard 2/4
   cargo xtask ci --kubernetes checkout:../kubernetes
   cargo xtask ci --check storage.key-layout --seed 7 --keep")]
 pub(crate) struct CiOptions {
-    /// Architecture: a GOARCH or another common name [default: this machine's]
-    #[arg(long, value_name = "ARCH")]
-    pub(crate) arch: Option<String>,
-    /// How the components are run
-    #[arg(long, value_enum, default_value = "process")]
-    pub(crate) provider: ProviderArg,
+    /// Architectures, separated by commas, or `all`; GOARCHes or other common names [default: this machine's]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
+    pub(crate) arch: Vec<String>,
+    #[command(flatten)]
+    pub(crate) provider: ProviderOptions,
     #[command(flatten)]
     pub(crate) sources: SourceOptions,
     #[command(flatten)]
@@ -145,9 +161,18 @@ pub(crate) struct CiOptions {
     /// Seed of all random choices [default: a new one, which is printed]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Checks at the same time
+    /// Only this part of the selected checks: the second of four is 2/4
+    #[arg(long, value_name = "I/N")]
+    pub(crate) shard: Option<Shard>,
+    /// Balance the shards by a run folder, or a file like targets/durations.yaml, instead of that file
+    #[arg(long, value_name = "RUN|FILE", requires = "shard")]
+    pub(crate) durations: Option<String>,
+    /// Architectures at the same time [default: what processors and memory allow]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+    /// Checks at the same time, on each architecture
     #[arg(long, value_name = "N", default_value = "12")]
-    pub(crate) jobs: NonZeroUsize,
+    pub(crate) parallel_checks: NonZeroUsize,
     /// Leave the private folder (keys, store data) in place when the run has ended
     #[arg(long)]
     pub(crate) keep: bool,
@@ -328,6 +353,9 @@ pub(crate) struct LogsOptions {
 pub(crate) struct ListOptions {
     #[command(flatten)]
     pub(crate) selection: SelectionOptions,
+    /// Print targets/durations.yaml made anew from run folders; may be repeated
+    #[arg(long, value_name = "RUN")]
+    pub(crate) durations: Vec<String>,
     /// Print the table as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -409,6 +437,21 @@ impl SelectionOptions {
             suites: self.suites.clone(),
             profiles: self.profiles.clone(),
         }
+    }
+}
+
+impl SelectionOptions {
+    /// The options as they are written.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let level = self.level.and_then(|level| level.to_possible_value()).map(|value| value.get_name().to_owned());
+        let lists = [
+            ("--check", &self.checks),
+            ("--level", &level.into_iter().collect()),
+            ("--suite", &self.suites),
+            ("--profile", &self.profiles),
+        ];
+        let both = |option: &'static str, value: &String| [option.to_owned(), value.clone()];
+        lists.iter().flat_map(|(option, values)| values.iter().flat_map(|value| both(option, value))).collect()
     }
 }
 

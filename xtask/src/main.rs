@@ -4,10 +4,13 @@
 //! stdout, and only what scripts read.
 
 mod args;
+mod budget;
 mod commands;
 mod failure;
 mod paths;
 mod pipeline;
+mod provider;
+mod turn;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{PanicHookInfo, catch_unwind};
@@ -55,7 +58,7 @@ fn start(args: Args) -> Result<Exit, Failure> {
         Command::Up(options) => commands::up::run(&paths()?, &options),
         Command::Down(options) => commands::up::down(&paths()?, &options),
         Command::Logs(options) => commands::up::logs(&paths()?, &options),
-        Command::List(options) => commands::checks::list(&options),
+        Command::List(options) => commands::checks::list(paths, &options),
         Command::Explain(options) => commands::checks::explain(&options),
         Command::Bench(options) => commands::bench::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),

@@ -12,19 +12,23 @@ use proc::{RunDir, interrupt};
 use report::EventLog;
 use report::verdict::worse;
 
+use crate::args::ProviderArg;
 use crate::commands::built;
 use crate::failure::or_interrupted;
-use crate::paths::Paths;
+use crate::provider::{Provider, Setup};
+use crate::turn::Turn;
 
 /// Everything a run is made from.
 pub(crate) struct Job<'a> {
-    pub(crate) paths: &'a Paths,
     pub(crate) target: &'a Target,
     pub(crate) request: build::Request<'a>,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) resources: Vec<StoredResource>,
     pub(crate) cases: Vec<suite::Case>,
     pub(crate) options: suite::Options,
+    pub(crate) provider: Setup<'a>,
+    /// Taken while the components are built.
+    pub(crate) builds: &'a Turn,
 }
 
 /// Runs all stages; the events in `log` say how each ended. Returns the exit code that the run asks for.
@@ -39,10 +43,15 @@ pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
 }
 
 fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> {
-    let artifacts = phase(log, "build", Exit::Build, || built(job.paths, job.request.clone()))?;
+    let provider = fetched(job, log)?;
+    let turn = job.builds.take("the build of another architecture").map_err(|_| Exit::Interrupted)?;
+    let artifacts = phase(log, "build", Exit::Build, || built(job.provider.paths, job.request.clone()))?;
+    drop(turn);
     tell_built(log, &artifacts);
     let topology = Topology { profiles: job.profiles.clone() };
-    let booted = phase(log, "boot", Exit::Infrastructure, || boot::up(job.target, &artifacts, &topology, run))?;
+    let booted = phase(log, "boot", Exit::Infrastructure, || {
+        provider.boot(job.target, &artifacts, &topology, &job.provider.paths.cache, run)
+    })?;
     tell_booted(log, &booted);
     let tested = phase(log, "suite", Exit::Infrastructure, || {
         let plan = suite::Plan { cases: job.cases.clone(), resources: job.resources.clone() };
@@ -54,10 +63,18 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     tested
 }
 
+/// What the provider needs beside the components; a phase of its own where that may mean a download.
+fn fetched(job: &Job<'_>, log: &EventLog) -> Result<Provider, Exit> {
+    match job.provider.chosen {
+        ProviderArg::Process => Ok(Provider::Process),
+        ProviderArg::Qemu => phase(log, "fetch", Exit::Infrastructure, || job.provider.prepare()),
+    }
+}
+
 /// Ends the components; keeps the stores as evidence unless everything is as expected.
 fn take_down(booted: &Booted, run: &RunDir, green: bool) -> anyhow::Result<()> {
-    booted.stop();
-    if green && !interrupt::requested() { Ok(()) } else { booted.collect_stores(&run.stores()) }
+    let evidence = (!green || interrupt::requested()).then(|| run.stores());
+    booted.end(evidence.as_deref())
 }
 
 /// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code. So does a panic,
@@ -88,6 +105,7 @@ fn tell_booted(log: &EventLog, booted: &Booted) {
         at: now(),
         execution: info.execution.clone(),
         factor: info.factor,
+        machine: info.machine.clone().map(Box::new),
         versions: booted.versions.clone(),
     });
 }

@@ -5,9 +5,11 @@ mod harness;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use harness::{Place, edit, targets_copy};
+use serde_json::Value;
 
 #[test]
 fn what_does_not_exist_is_answered_with_what_does() {
@@ -26,7 +28,13 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["ci", "--kubernetes", "module:1.2.3"], &["1.2.3", "1.36"]),
         (&["ci", "--etcd", "tar:x"], &["tar:x", "checkout:PATH", "prebuilt:DIR"]),
         (&["ci", "--seed", "x"], &["'x'", "--seed"]),
+        (&["ci", "--arch", "amd64,mips"], &["`mips`", "riscv64"]),
         (&["ci", "--jobs", "0"], &["--jobs"]),
+        (&["ci", "--parallel-checks", "0"], &["--parallel-checks"]),
+        (&["ci", "--shard", "5/4"], &["`5/4`", "2/4 for the second of four"]),
+        (&["ci", "--durations", "x"], &["--shard"]),
+        (&["ci", "--shard", "1/2", "--durations", "nope"], &["no run `nope`", "reports"]),
+        (&["list", "--durations", "nope"], &["no run `nope`", "reports"]),
         (&["ci", "--provider", "cloud"], &["'cloud'", "process"]),
         (&["ci", "--level", "maybe"], &["'maybe'", "must"]),
         (&["up", "--name", "../x"], &["../x", "letters"]),
@@ -58,6 +66,95 @@ fn a_selection_that_matches_nothing_is_not_green() {
         place.run(&[command, "--suite", "cc", "--check", "storage."]).expect(4, &["matches no check"]);
     }
     assert!(place.runs().is_empty());
+}
+
+/// The lines `check NAME: …` of a dry run.
+fn planned(place: &Place, args: &[&str]) -> Vec<String> {
+    let binaries = place.root.display().to_string();
+    let source = format!("prebuilt:{binaries}");
+    for name in ["etcd", "kube-apiserver"] {
+        std::fs::write(place.root.join(name), "").unwrap();
+    }
+    let all = [&["ci", "--dry-run", "--kubernetes", &source, "--etcd", &source], args].concat();
+    let ended = place.run(&all).expect(0, &[]);
+    ended.stdout.lines().filter(|line| line.starts_with("check ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn shards_divide_the_selection_and_an_empty_one_is_not_green() {
+    let place = Place::new();
+    for selection in [&["--profile", "default"][..], &["--suite", "storage"], &[]] {
+        let mut divided: Vec<String> = Vec::new();
+        for shard in ["1/3", "2/3", "3/3"] {
+            let part = planned(&place, &[selection, &["--shard", shard]].concat());
+            assert!(!part.is_empty(), "{selection:?} {shard}");
+            divided.extend(part);
+        }
+        let mut all = planned(&place, selection);
+        divided.sort();
+        all.sort();
+        assert_eq!(divided, all);
+    }
+    let empty = ["ci", "--check", "cc.update-conflict", "--shard", "2/2"];
+    place.run(&empty).expect(4, &["shard 2/2 is empty", "only 1 case"]);
+    assert!(place.runs().is_empty());
+}
+
+#[test]
+fn recorded_durations_decide_how_shards_are_divided() {
+    let place = Place::new();
+    let file = place.root.join("mine.yaml");
+    let times = |long: &str| {
+        let rest =
+            ["list.rv-zero", "rv.too-large-504", "watch.bookmark"].map(|case| format!("  {case}: 10\n")).concat();
+        format!(
+            "control_plane: 1\ntraffic: 1\ncases:\n{}",
+            rest.replace(&format!("{long}: 10"), &format!("{long}: 999"))
+        )
+    };
+    let file_name = file.display().to_string();
+    let checks = ["--check", "list.rv-zero", "--check", "rv.too-large-504", "--check", "watch.bookmark"];
+    let of_default = [&checks[..], &["--profile", "default", "--shard", "1/2", "--durations", &file_name]].concat();
+    for long in ["rv.too-large-504", "watch.bookmark"] {
+        std::fs::write(&file, times(long)).unwrap();
+        let part = planned(&place, &of_default);
+        assert!(part.len() == 1 && part[0].contains(long), "{long}: {part:?}");
+    }
+    std::fs::write(&file, "cases: []\n").unwrap();
+    let refused = [&["ci", "--shard", "1/2", "--durations", &file_name][..], &checks].concat();
+    place.run(&refused).expect(96, &["mine.yaml:1", "control_plane: required"]);
+}
+
+/// Nothing is started: no architecture's binaries are there.
+#[test]
+fn each_of_several_architectures_ends_by_itself_and_the_worst_verdict_counts() {
+    let place = Place::new();
+    let binaries = place.root.join("binaries");
+    std::fs::create_dir(&binaries).unwrap();
+    let source = format!("prebuilt:{}", binaries.display());
+    let args = ["ci", "--arch", "all", "--json", "--seed", "5", "--check", "cc.", "--shard", "1/2", "--jobs", "3"];
+    let args = [&args[..], &["--kubernetes", &source, "--etcd", &source]].concat();
+    let ended = place.run(&args).expect(101, &["riscv64: build errored", "amd64: build errored", "(exit 101)"]);
+    let run = place.the_run();
+    let json = |file: &Path| -> Value { serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap() };
+    let record: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(record, json(&run.join("run.json")));
+    assert_eq!((&record["exit"]["code"], &record["shard"], &record["jobs"]), (&101.into(), &"1/2".into(), &3.into()));
+    assert!(record["command"].as_str().unwrap().ends_with("--seed 5 --check cc. --shard 1/2"), "{record}");
+
+    let junit = std::fs::read_to_string(run.join("junit.xml")).unwrap();
+    let children = record["children"].as_array().unwrap();
+    assert_eq!(children.len(), 5);
+    for child in children {
+        let arch = child["arch"].as_str().unwrap();
+        assert_eq!(child["exit"]["code"], 101, "{child}");
+        let own = json(&run.join(child["record"].as_str().unwrap()));
+        assert_eq!((&own["run"]["arch"], &own["run"]["shard"]), (&arch.into(), &"1/2".into()));
+        assert_eq!(own["run"]["id"], format!("{}/{arch}", record["id"].as_str().unwrap()));
+        assert!(junit.contains(&format!("\"archproof.{arch}.process.shard-1-of-2\"")), "{arch}: {junit}");
+        assert!(std::fs::read_to_string(run.join("summary.md")).unwrap().contains(&format!("({arch}/summary.md)")));
+    }
+    assert_eq!(place.private(), Vec::<PathBuf>::new());
 }
 
 #[test]

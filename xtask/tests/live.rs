@@ -112,6 +112,10 @@ fn a_green_run_writes_every_report_and_can_be_judged_again() {
     assert!(!run.join("stores").exists(), "stores are evidence, and a green run needs none");
 
     judge_again(&place, &run, &judged);
+    let folder = run.display().to_string();
+    let measured = place.run(&["list", "--durations", &folder]).expect(0, &[]).stdout;
+    let measured = targets::Catalogue::parse_durations("measured", &measured).unwrap();
+    assert!(measured.cases.contains_key("cc.update-conflict") && measured.control_plane > 1, "{measured:?}");
 }
 
 fn judge_again(place: &Place, run: &Path, judged: &[&str]) {
@@ -152,6 +156,57 @@ fn an_interrupt_in_the_suite_keeps_the_evidence_and_leaves_nothing() {
     {
         assert_file(run.join(file));
     }
+}
+
+/// This machine's architecture, and another one.
+fn host_and_foreign() -> (&'static str, &'static str) {
+    let catalogue = targets::Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets")).unwrap();
+    let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
+    let host = catalogue.host_target(&machine).unwrap().name.clone();
+    let foreign = catalogue.targets.iter().map(|target| target.name.clone()).find(|name| *name != host).unwrap();
+    (host.leak(), foreign.leak())
+}
+
+/// The other architecture's build refuses this machine's binaries.
+#[test]
+fn what_one_architecture_ends_with_does_not_stop_another() {
+    let place = Place::new();
+    let (host, foreign) = host_and_foreign();
+    let both = format!("{foreign},{host},{foreign}");
+    let args = with_sources(&["ci", "--seed", "1", "--check", "cc.update-conflict", "--arch", &both, "--jobs", "2"]);
+    let green = format!("{host}: {host}, provider process: all as expected (exit 0)");
+    place.run(&args).expect(101, &[&green, &format!("{foreign}: build errored"), "build failed (exit 101)"]);
+    place.assert_nothing_runs();
+    assert_eq!(place.private(), Vec::<PathBuf>::new());
+    let run = place.the_run();
+    let record = json(&run.join("run.json"));
+    let codes: Vec<_> = record["children"].as_array().unwrap().iter().map(|child| &child["exit"]["code"]).collect();
+    assert_eq!(codes, [101, 0]);
+    assert_eq!(json(&run.join(host).join("run.json"))["counts"]["passed"], 1);
+    assert_eq!(kind_of(&junit(&run), "build"), Some("infrastructure"));
+    place.run(&["rejudge"]).expect(4, &[host, "nothing that a judge decides"]);
+}
+
+#[test]
+fn an_interrupt_ends_all_architectures_and_keeps_the_evidence_of_those_that_ran() {
+    let place = Place::new();
+    let (host, foreign) = host_and_foreign();
+    let both = format!("{host},{foreign}");
+    let args = [&busy()[..], &["--arch", &both, "--jobs", "1"]].concat();
+    let mut running = place.start(&args);
+    place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
+    send(place.process("--secure-port"), Signal::STOP);
+    running.signal(Signal::INT);
+    running.end().expect(130, &["interrupted: collecting evidence", &format!("{foreign}: error: it was not begun")]);
+    place.assert_nothing_runs();
+    assert_eq!(place.private(), Vec::<PathBuf>::new());
+    let run = place.the_run();
+    let record = json(&run.join("run.json"));
+    assert_eq!((&record["exit"]["code"], &record["children"][1]["record"]), (&130.into(), &Value::Null));
+    for file in ["junit.xml", "stores/default.main.db", "history/default.main/meta.json"] {
+        assert_file(run.join(host).join(file));
+    }
+    assert_eq!(kind_of(&junit(&run), "harness"), Some("interrupted"), "what was not begun is an error");
 }
 
 #[test]
@@ -335,6 +390,6 @@ fn a_port_that_is_taken_meanwhile_costs_an_attempt_and_no_more() {
     let left = place.processes();
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(left.iter().any(|(_, line)| line.contains("/default/4/main")), "the last attempt's store runs: {left:?}");
-    booted.stop();
+    booted.end(None).unwrap();
     place.assert_nothing_runs();
 }

@@ -102,7 +102,7 @@ fn ready(bench: &Bench<'_>) -> anyhow::Result<Row> {
         let begin = Instant::now();
         let booted = boot::up(bench.target, &bench.artifacts, &topology, &run)?;
         ours.push(begin.elapsed().as_secs_f64());
-        booted.stop();
+        booted.end(None)?;
         discard(&run);
     }
     let (value, floor) = (median(ours), median(floors));
@@ -127,6 +127,7 @@ fn by_hand(bench: &Bench<'_>) -> anyhow::Result<f64> {
         name: "by-hand".into(),
         program: "/bin/sh".into(),
         args: vec![file.display().to_string()],
+        dir: None,
         env: Default::default(),
         log: log.clone(),
         ledger: run.ledger(),

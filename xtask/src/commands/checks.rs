@@ -7,8 +7,13 @@ use suite::{Check, Need};
 use super::{print, print_json};
 use crate::args::{ExplainOptions, ListOptions};
 use crate::failure::Failure;
+use crate::paths::Paths;
 
-pub(crate) fn list(options: &ListOptions) -> Result<Exit, Failure> {
+/// `paths` are only asked for where they are needed: the table itself is in the program.
+pub(crate) fn list(paths: impl FnOnce() -> Result<Paths, Failure>, options: &ListOptions) -> Result<Exit, Failure> {
+    if !options.durations.is_empty() {
+        return super::ci::print_durations(&paths()?, &options.durations);
+    }
     let cases = options.selection.selection().cases()?;
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check"));

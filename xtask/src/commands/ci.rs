@@ -1,66 +1,163 @@
-//! `cargo xtask ci`: the whole pipeline for one architecture, with a run folder and an honest exit code.
+//! `cargo xtask ci`: the whole pipeline with a run folder and an honest exit code, for one architecture or several.
+//!
+//! What concerns several at once is in `all`, which part of the checks a run takes in `shard`, the command lines that
+//! reports name in `repeat`.
+
+mod all;
+mod repeat;
+mod shard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{Event, Exit, Profile, RunInfo, Source, StoredResource, Target};
+use proc::progress::Lane;
 use proc::{RunDir, progress};
 use report::{Console, EventLog, Verbosity};
 use suite::{Case, Options};
 use targets::Catalogue;
 
-use super::{print, request, target};
-use crate::args::CiOptions;
+use super::{chosen, host_target, print, request};
+use crate::args::{CiOptions, ProviderArg};
+use crate::budget::Way;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 use crate::pipeline::{self, Job};
+use crate::provider::{self, Setup};
+use crate::turn::Turn;
+
+use repeat::{command, repeat};
+pub(crate) use shard::print_durations;
+
+/// Everything that runs of several architectures have in common.
+struct Setting<'a> {
+    paths: &'a Paths,
+    catalogue: &'a Catalogue,
+    options: &'a CiOptions,
+    work: Work,
+    /// Held while components are built, which takes all processors.
+    builds: Turn,
+}
+
+/// What is done on each architecture.
+struct Work {
+    cases: Vec<Case>,
+    profiles: Vec<Profile>,
+    resources: Vec<StoredResource>,
+    seed: u64,
+}
+
+/// A run that came to an end and was recorded, whatever the end was.
+struct Ended {
+    exit: Exit,
+    events: Vec<Event>,
+    /// Why its files are not whole.
+    broken: Option<Failure>,
+}
 
 pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
-    let catalogue = Catalogue::load(&paths.targets)?;
-    let target = target(&catalogue, options.arch.as_deref())?;
-    let cases = options.selection.selection().cases()?;
-    if cases.is_empty() {
-        return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
+    let catalogue = &Catalogue::load(&paths.targets)?;
+    let targets = chosen(catalogue, &options.arch)?;
+    let work = Work::new(paths, catalogue, options)?;
+    let setting = Setting { paths, catalogue, options, work, builds: Turn::default() };
+    match targets[..] {
+        _ if options.dry_run => dry_run(&setting, &targets),
+        [target] => alone(&setting, target),
+        _ => all::run(&setting, &targets),
     }
-    let profiles = profiles(&catalogue, &cases)?;
-    let request = request(paths, &catalogue, target, Some(&options.sources));
-    if options.dry_run {
-        return dry_run(&request, &profiles, &cases);
+}
+
+/// Runs one architecture in a folder of its own below `reports/`.
+fn alone(setting: &Setting<'_>, target: &Target) -> Result<Exit, Failure> {
+    let label = format!("{}-{}", target.name, provider(setting, target).name());
+    let run = RunDir::create(&setting.paths.reports, &setting.paths.cache, &label).or_exit(Exit::Infrastructure)?;
+    let ended = one(setting, target, run)?;
+    if setting.options.json {
+        print(&report::run_json(&ended.events));
     }
-    let resources = resources(&catalogue, options)?;
-    let mut run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-process", target.name))
-        .or_exit(Exit::Infrastructure)?;
+    match ended.broken {
+        Some(failure) => Err(failure),
+        None => Ok(ended.exit),
+    }
+}
+
+/// Runs one architecture in this folder, in the lane of this thread.
+fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended, Failure> {
+    let Setting { paths, catalogue, options, work, builds } = setting;
     if options.keep {
         run.keep();
     }
-    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let repeat = repeat(target, options, seed);
+    let repeat = repeat(setting, target);
+    let chosen = provider(setting, target);
+    let components = chosen.components(&catalogue.components);
     let job = Job {
-        paths,
         target,
-        request,
-        profiles,
-        resources,
-        cases,
-        options: suite_options(options, &run, seed, &repeat),
+        request: build::Request {
+            only: Some(&components),
+            ..request(paths, catalogue, target, Some(&options.sources))
+        },
+        profiles: work.profiles.clone(),
+        resources: work.resources.clone(),
+        cases: work.cases.clone(),
+        options: Options { seed: work.seed, jobs: options.parallel_checks.get(), history: run.histories(), repeat },
+        builds,
+        provider: Setup {
+            chosen,
+            options: &options.provider,
+            paths,
+            host: host_target(catalogue).ok(),
+            target,
+            offline: options.sources.offline,
+        },
     };
     let log =
         Arc::new(EventLog::create(&run.events(), Some(console(paths, options, &run))).or_exit(Exit::Infrastructure)?);
-    log.append(Event::RunStarted { at: progress::timestamp(), run: info(target, options, &run, seed, &repeat) });
+    log.append(Event::RunStarted { at: progress::timestamp(), run: info(setting, target, &run) });
     let _ticker = Ticker::start(&log);
     let exit = pipeline::run(&job, &run, &log);
+    let events = log.events();
     // The reports are written from memory, so one does not wait for the other.
     let recorded = log.finish().or_exit(Exit::Infrastructure);
-    let written = report::write(run.public(), &log.events()).or_exit(Exit::Infrastructure);
-    if options.json {
-        print(&report::run_json(&log.events()));
-    }
-    recorded?;
-    let written = written?;
+    let written = report::write(run.public(), &events).or_exit(Exit::Infrastructure);
     if options.keep {
         progress::say(&format!("kept: {}", run.private().display()));
     }
-    Ok(report::verdict::worse(exit, written))
+    let (exit, broken) = match recorded.and(written) {
+        Ok(written) => (report::verdict::worse(exit, written), None),
+        Err(failure) => (exit, Some(failure)),
+    };
+    Ok(Ended { exit, events, broken })
+}
+
+/// How the components of this architecture are run, as the option says it.
+fn provider(setting: &Setting<'_>, target: &Target) -> ProviderArg {
+    provider::choose(&setting.options.provider, host_target(setting.catalogue).ok(), target)
+}
+
+/// The same, as far as it costs memory.
+fn way(setting: &Setting<'_>, target: &Target) -> Way {
+    let native = || host_target(setting.catalogue).is_ok_and(|host| host.name == target.name);
+    match provider(setting, target) {
+        ProviderArg::Process if native() => Way::Native,
+        ProviderArg::Process => Way::Emulated,
+        ProviderArg::Qemu => Way::Machine,
+    }
+}
+
+impl Work {
+    fn new(paths: &Paths, catalogue: &Catalogue, options: &CiOptions) -> Result<Work, Failure> {
+        let cases = options.selection.selection().cases()?;
+        if cases.is_empty() {
+            return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
+        }
+        let cases = shard::cases(paths, catalogue, options, cases)?;
+        Ok(Work {
+            profiles: profiles(catalogue, &cases)?,
+            resources: resources(catalogue, options)?,
+            seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
+            cases,
+        })
+    }
 }
 
 /// The profiles that the cases need, in the order of the data.
@@ -82,36 +179,23 @@ fn resources(catalogue: &Catalogue, options: &CiOptions) -> Result<Vec<StoredRes
     Ok(catalogue.resources(&version)?.to_vec())
 }
 
-fn suite_options(options: &CiOptions, run: &RunDir, seed: u64, repeat: &str) -> Options {
-    Options { seed, jobs: options.jobs.get(), history: run.histories(), repeat: repeat.to_owned() }
-}
-
-/// The command that repeats the run, without its selection.
-fn repeat(target: &Target, options: &CiOptions, seed: u64) -> String {
-    let mut command = format!("cargo xtask ci --arch {} --provider process", target.name);
-    for (set, source) in options.sources.by_set() {
-        if source != Source::Module(None) {
-            command.push_str(&format!(" --{set} {source}"));
-        }
-    }
-    format!("{command} --seed {seed}")
-}
-
-fn info(target: &Target, options: &CiOptions, run: &RunDir, seed: u64, repeat: &str) -> RunInfo {
+fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
     let uname = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let sources: BTreeMap<String, String> =
-        options.sources.by_set().into_iter().map(|(set, source)| (set, source.to_string())).collect();
+        setting.options.sources.by_set().into_iter().map(|(set, source)| (set, source.to_string())).collect();
+    let provider = provider(setting, target);
     RunInfo {
         id: run.id().to_owned(),
         started: progress::timestamp(),
         harness: env!("CARGO_PKG_VERSION").into(),
         arch: target.name.clone(),
-        provider: "process".into(),
+        provider: provider.name().into(),
         host: format!("{} {} {}", text(uname.sysname()), text(uname.release()), text(uname.machine())),
         sources,
-        seed,
-        command: repeat.to_owned(),
+        seed: setting.work.seed,
+        shard: setting.options.shard.map(|shard| shard.to_string()),
+        command: command(setting, &[target]),
     }
 }
 
@@ -129,16 +213,16 @@ fn console(paths: &Paths, options: &CiOptions, run: &RunDir) -> Console {
         verbosity,
         folder: run.public().display().to_string(),
     };
-    Console::on(Box::new(Stderr), options)
+    Console::on(Box::new(Stderr(Lane::current())), options)
 }
 
-/// The console draws through `progress`, which also draws the live line of a build or boot.
-struct Stderr;
+/// The console draws through `progress`, which also draws the live line of a build or boot. Events come from any thread.
+struct Stderr(Lane);
 
 impl report::Screen for Stderr {
     fn show(&mut self, lines: &str, live: &str) {
-        lines.lines().for_each(progress::say);
-        progress::live(live);
+        lines.lines().for_each(|line| self.0.say(line));
+        self.0.live(live);
     }
 }
 
@@ -167,14 +251,20 @@ impl Drop for Ticker {
     }
 }
 
-fn dry_run(request: &build::Request<'_>, profiles: &[Profile], cases: &[Case]) -> Result<Exit, Failure> {
-    for step in build::plan(request).or_exit(Exit::Build)? {
-        print(&format!("build  {}\n", super::build::describe(&step)));
+fn dry_run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
+    if targets.len() > 1 {
+        print(&format!("order  {}\n", all::describe(setting, targets)));
     }
-    for profile in profiles {
+    for target in targets {
+        let request = request(setting.paths, setting.catalogue, target, Some(&setting.options.sources));
+        for step in build::plan(&request).or_exit(Exit::Build)? {
+            print(&format!("build  {}\n", super::build::describe(&step)));
+        }
+    }
+    for profile in &setting.work.profiles {
         print(&format!("boot   {}: {}\n", profile.name, profile.summary));
     }
-    for case in cases {
+    for case in &setting.work.cases {
         print(&format!("check  {}: {}\n", case.name(), case.check.requirement));
     }
     Ok(Exit::Ok)

@@ -19,7 +19,7 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     let catalogue = Catalogue::load(&paths.targets)?;
     let host = target(&catalogue, None)?;
     let targets = chosen(&catalogue, &given.arch)?;
-    let options = options(paths, Some(&given.machine), given.offline);
+    let options = options(paths, &given.machine, given.offline);
     if let Some(file) = &given.bundle {
         ::fetch::bundle(host, &targets, &options, file).or_exit(Exit::Infrastructure)?;
         return Ok(Exit::Ok);
@@ -72,16 +72,26 @@ fn tell_notes<'a>(fetched: impl Iterator<Item = &'a MachineFiles>) {
 }
 
 /// The fetch stage's own options.
-pub(crate) fn options(paths: &Paths, given: Option<&MachineOptions>, offline: bool) -> Options {
+pub(crate) fn options(paths: &Paths, given: &MachineOptions, offline: bool) -> Options {
+    Options {
+        locked: given.locked,
+        mirror: given.debian_mirror.clone(),
+        qemu: match given.qemu {
+            QemuArg::Debian => QemuChoice::Debian,
+            QemuArg::System => QemuChoice::System,
+        },
+        ..options_for_go(paths, offline)
+    }
+}
+
+/// Where everything lies; what concerns Debian's packages is left at its defaults.
+pub(crate) fn options_for_go(paths: &Paths, offline: bool) -> Options {
     Options {
         cache: paths.cache.clone(),
         targets_dir: paths.targets.clone(),
         offline,
-        locked: given.is_some_and(|given| given.locked),
-        mirror: given.and_then(|given| given.debian_mirror.clone()),
-        qemu: match given.map(|given| given.qemu) {
-            None | Some(QemuArg::Debian) => QemuChoice::Debian,
-            Some(QemuArg::System) => QemuChoice::System,
-        },
+        locked: false,
+        mirror: None,
+        qemu: QemuChoice::Debian,
     }
 }

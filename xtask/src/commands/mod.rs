@@ -54,22 +54,31 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 pub(crate) fn target<'a>(catalogue: &'a Catalogue, name: Option<&str>) -> Result<&'a Target, Failure> {
     match name {
         Some(name) => Ok(catalogue.target(name)?),
-        None => {
-            let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
-            Ok(catalogue.host_target(&machine)?)
-        }
+        None => host_target(catalogue),
     }
 }
 
-/// The architectures named on the command line, `all`, or this machine's.
+/// This machine's architecture.
+pub(crate) fn host_target(catalogue: &Catalogue) -> Result<&Target, Failure> {
+    let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
+    Ok(catalogue.host_target(&machine)?)
+}
+
+/// The architectures of a list in its order, each once; `all` is all of them, and an empty list this machine's.
 pub(crate) fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> Result<Vec<&'a Target>, Failure> {
     if names.is_empty() {
-        return Ok(vec![target(catalogue, None)?]);
+        return Ok(vec![host_target(catalogue)?]);
     }
-    if names.iter().any(|name| name == "all") {
-        return Ok(catalogue.targets.iter().collect());
+    let mut targets: Vec<&Target> = Vec::new();
+    for name in names {
+        let named = if name == "all" { catalogue.targets.iter().collect() } else { vec![catalogue.target(name)?] };
+        for target in named {
+            if !targets.iter().any(|other| other.name == target.name) {
+                targets.push(target);
+            }
+        }
     }
-    names.iter().map(|name| target(catalogue, Some(name))).collect()
+    Ok(targets)
 }
 
 /// Asks for all components that a boot needs; from the pinned modules unless `sources` says otherwise.
@@ -99,7 +108,7 @@ pub(crate) fn built(paths: &Paths, mut request: ::build::Request<'_>) -> anyhow:
         let host = rustix::system::uname().machine().to_string_lossy().into_owned();
         let host = Catalogue::load(&paths.targets)?.host_target(&host)?.name.clone();
         let proxy = paths.goproxy.clone().or(missing.proxy);
-        let options = fetch::options(paths, None, request.offline);
+        let options = fetch::options_for_go(paths, request.offline);
         let go = ::fetch::go_toolchain(&host, &missing.version, proxy.as_deref(), &options).with_context(|| {
             let version = &missing.version;
             format!("there is no `go` on PATH that is {version} or newer; install it from https://go.dev/dl/")

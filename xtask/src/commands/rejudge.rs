@@ -89,7 +89,8 @@ fn tell(folder: &Path, events: &[Event], verdicts: &[Verdict]) -> Exit {
     verdicts.iter().map(|verdict| verdict.outcome.exit()).max().unwrap_or(Exit::NothingRan)
 }
 
-/// A folder, a name below `reports/`, or the newest run that has histories.
+/// A folder, a name below `reports/`, or the newest run that has histories; runs that were started together lie in a
+/// common folder.
 fn folder(paths: &Paths, given: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(given) = given {
         let candidates = [PathBuf::from(given), paths.reports.join(given)];
@@ -100,6 +101,9 @@ fn folder(paths: &Paths, given: Option<&str>) -> anyhow::Result<PathBuf> {
     }
     let entries =
         std::fs::read_dir(&paths.reports).with_context(|| format!("no runs in {}", paths.reports.display()))?;
-    let runs = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|run| run_dir::recorded(run).1.is_dir());
+    let folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let below = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+    let below: Vec<PathBuf> = below.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let runs = folders.into_iter().chain(below).filter(|run| run_dir::recorded(run).1.is_dir());
     runs.max().with_context(|| format!("no run in {} has recorded histories", paths.reports.display()))
 }

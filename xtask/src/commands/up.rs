@@ -153,9 +153,9 @@ fn keep(
     kept.write(paths).or_exit(Exit::Infrastructure)?;
     tell(&kept, options.json)?;
     let ended = stay(&booted);
-    booted.stop();
+    let taken_down = booted.end(None);
     Kept::remove(paths, &options.name);
-    ended.or_exit(Exit::Infrastructure)?;
+    ended.and(taken_down).or_exit(Exit::Infrastructure)?;
     Ok(Exit::Ok)
 }
 

@@ -101,7 +101,9 @@ impl Place {
     /// The events of the only run so far; none before it has begun.
     pub(crate) fn events(&self) -> Vec<Value> {
         let Some(run) = self.runs().pop() else { return Vec::new() };
-        let text = std::fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
+        // Of several architectures, the first that has begun.
+        let files = [run.clone()].into_iter().chain(entries(&run)).map(|folder| folder.join("events.jsonl"));
+        let text = files.into_iter().find_map(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
         // The last line may be in the making.
         text.split_inclusive('\n').filter(|l| l.ends_with('\n')).map(|l| serde_json::from_str(l).unwrap()).collect()
     }

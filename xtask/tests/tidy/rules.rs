@@ -27,7 +27,9 @@ pub(crate) fn module_doc(file: &File) -> Option<String> {
 /// `targets/NAME.yaml` of an architecture.
 pub(crate) fn is_target(path: &str) -> bool {
     let name = path.strip_prefix("targets/").and_then(|name| name.strip_suffix(".yaml"));
-    name.is_some_and(|name| !name.contains('/') && !["components", "profiles", "expectations"].contains(&name))
+    name.is_some_and(|name| {
+        !name.contains('/') && !["components", "durations", "expectations", "profiles"].contains(&name)
+    })
 }
 
 /// `name` and `aliases` of a target file, in lower case.
@@ -280,7 +282,13 @@ mod tests {
             ["riscv64", "riscv64gc", "a-1"]
         );
         assert!(is_target("targets/new.yaml"));
-        for other in ["targets/components.yaml", "targets/resources/1.36.yaml", "new.yaml", "targets/a.lock"] {
+        for other in [
+            "targets/components.yaml",
+            "targets/durations.yaml",
+            "targets/resources/1.36.yaml",
+            "new.yaml",
+            "targets/a.lock",
+        ] {
             assert!(!is_target(other), "{other}");
         }
     }

@@ -1,18 +1,27 @@
 //! One component of a control plane: its flags, its process over restarts, and when it counts as ready.
+//!
+//! Where the process lives, here or in a guest, is the host's business: see `host`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use proc::daemon::{Daemon, Spec, tail};
+use proc::daemon::tail;
 use proc::deadline::{OnInterrupt, Probe, WaitError, pause, until};
 use reqwest::blocking::Client;
 use rustix::process::Signal;
 
+use crate::host::{Host, Program, Running};
+
 /// How often readiness is looked at; the look itself takes a few milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(15);
+
+/// An answer is work for the one who starts: where it takes long, the asking would else take all of its time.
+const REST: u32 = 6;
+const LONGEST_REST: Duration = Duration::from_millis(250);
 
 /// Lines of the log shown when a component dies.
 const LAST_LINES: usize = 25;
@@ -24,12 +33,13 @@ pub(crate) struct Component {
     /// `PROFILE/kube-apiserver`.
     pub(crate) name: String,
     /// Without flags.
-    pub(crate) spec: Spec,
+    pub(crate) program: Program,
     /// Names without dashes.
     pub(crate) flags: BTreeMap<String, String>,
     pub(crate) ready: Ready,
     pub(crate) times: Times,
-    daemon: Option<Daemon>,
+    host: Arc<dyn Host>,
+    running: Option<Box<dyn Running>>,
 }
 
 /// An URL that answers 200 when the component is ready.
@@ -49,45 +59,50 @@ pub(crate) struct Times {
 
 impl Component {
     pub(crate) fn new(
-        name: String,
-        spec: Spec,
+        program: Program,
         flags: BTreeMap<String, String>,
         ready: Ready,
         times: Times,
+        host: Arc<dyn Host>,
     ) -> Component {
-        Component { name, spec, flags, ready, times, daemon: None }
+        Component { name: program.name.clone(), program, flags, ready, times, host, running: None }
     }
 
     /// Program, arguments and flags as one line of shell, in the background, output to the log.
     pub(crate) fn shell_command(&self) -> String {
-        let env = self.spec.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
-        let words = [quoted(&self.spec.program.display().to_string())];
-        let args = self.spec.args.iter().map(|arg| quoted(arg));
+        let env = self.program.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        let words = [quoted(&self.program.path.display().to_string())];
+        let args = self.program.args.iter().map(|arg| quoted(arg));
         let flags = self.flags.iter().map(|(name, value)| quoted(&format!("--{name}={value}")));
         let line: Vec<String> = env.chain(words).chain(args).chain(flags).collect();
-        format!("{} >>{} 2>&1 &", line.join(" "), quoted(&self.spec.log.display().to_string()))
+        format!("{} >>{} 2>&1 &", line.join(" "), quoted(&self.program.log.display().to_string()))
     }
 
     /// Starts the process without waiting for it.
     pub(crate) fn launch(&mut self) -> anyhow::Result<()> {
-        if self.daemon.is_some() {
+        if self.running.is_some() {
             bail!("{} is running already", self.name);
         }
-        let mut spec = self.spec.clone();
-        spec.args.extend(self.flags.iter().map(|(name, value)| format!("--{name}={value}")));
-        self.daemon = Some(Daemon::start(spec)?);
+        let flags = self.flags.iter().map(|(name, value)| format!("--{name}={value}"));
+        self.running = Some(self.host.start(&self.program, flags.collect())?);
+        Ok(())
+    }
+
+    /// Takes over a process that runs already, in a guest that was restored.
+    pub(crate) fn adopt(&mut self) -> anyhow::Result<()> {
+        self.running = Some(self.host.adopt(&self.program)?);
         Ok(())
     }
 
     /// Waits until it is ready; at its death or the deadline the error shows the end of its log.
     pub(crate) fn wait_ready(&mut self, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
-        let Component { name, spec, ready, times, daemon, .. } = self;
-        let Some(daemon) = daemon else { bail!("{name} is not running") };
+        let Component { name, program, ready, times, running, .. } = self;
+        let Some(running) = running else { bail!("{name} is not running") };
         let what = format!("{name} to answer 200 at {}", ready.url);
         let answers = ready.clone().asked_again_and_again();
         let mut last = "nobody has answered yet".to_owned();
         let ready = until(&what, times.start, LOOK_EVERY, on_interrupt, || {
-            if let Some(status) = daemon.ended() {
+            if let Some(status) = running.ended() {
                 return Probe::Hopeless(anyhow!("{name} ended ({status}) before it was ready"));
             }
             match answers.recv_timeout(LOOK_EVERY) {
@@ -100,7 +115,7 @@ impl Component {
         });
         ready.map_err(|error| match error {
             WaitError::Interrupted { .. } => error.into(),
-            _ => anyhow!("{error:#}\n{}", log_tail(&spec.log)),
+            _ => anyhow!("{error:#}\n{}", log_tail(&program.log)),
         })
     }
 
@@ -110,44 +125,48 @@ impl Component {
         self.launch()?;
         let ready = self.wait_ready(OnInterrupt::Stop);
         if ready.is_err() {
-            self.kill();
+            // The reason why it is not ready says more.
+            let _ = self.kill();
         }
         ready
     }
 
     /// TERM, then KILL; nothing happens if it is not running.
-    pub(crate) fn stop(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
-            daemon.stop(self.times.grace);
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        match self.running.take() {
+            Some(mut running) => running.stop(self.times.grace),
+            None => Ok(()),
         }
     }
 
     /// TERM without waiting, so that several components can end side by side; follow with [`Component::stop`].
     pub(crate) fn ask_to_stop(&mut self) {
-        self.signal(Signal::TERM);
-        self.signal(Signal::CONT);
+        // Whoever cannot be asked is killed by what follows.
+        let _ = self.signal(Signal::TERM).and_then(|()| self.signal(Signal::CONT));
     }
 
-    pub(crate) fn kill(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
-            daemon.kill();
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        match self.running.take() {
+            Some(mut running) => running.kill(),
+            None => Ok(()),
         }
     }
 
-    pub(crate) fn signal(&mut self, signal: Signal) {
-        if let Some(daemon) = &mut self.daemon {
-            daemon.signal(signal);
+    pub(crate) fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
+        match &mut self.running {
+            Some(running) => running.signal(signal),
+            None => Ok(()),
         }
     }
 
     /// Whether it died on its own.
     pub(crate) fn casualty(&mut self) -> Option<String> {
-        let status = self.daemon.as_mut()?.ended()?;
-        Some(format!("{} ended by itself ({status})\n{}", self.name, log_tail(&self.spec.log)))
+        let status = self.running.as_mut()?.ended()?;
+        Some(format!("{} ended by itself ({status})\n{}", self.name, log_tail(&self.program.log)))
     }
 
     pub(crate) fn has_died(&mut self) -> bool {
-        self.daemon.as_mut().is_some_and(|daemon| daemon.ended().is_some())
+        self.running.as_mut().is_some_and(|running| running.ended().is_some())
     }
 
     /// Whether its log says that one of its ports was taken by somebody else.
@@ -155,7 +174,7 @@ impl Component {
         let listens = self.flags.values().chain([&self.ready.url]).filter_map(|value| value.strip_prefix("https://"));
         let addresses: Vec<&str> = listens.filter_map(|rest| rest.split('/').next()).collect();
         // The log is shared with earlier attempts, which lost other ports.
-        let log = tail(&self.spec.log, LAST_LINES);
+        let log = tail(&self.program.log, LAST_LINES);
         let mut refusals = log.lines().filter(|line| line.contains("address already in use"));
         refusals.any(|line| addresses.iter().any(|address| line.contains(address)))
     }
@@ -167,8 +186,14 @@ impl Ready {
     fn asked_again_and_again(self) -> Receiver<Result<(), String>> {
         let (sender, answers) = sync_channel(0);
         std::thread::spawn(move || {
-            while sender.send(self.ask()).is_ok() {
-                pause(LOOK_EVERY);
+            loop {
+                let begin = Instant::now();
+                let answer = self.ask();
+                let took = begin.elapsed();
+                if sender.send(answer).is_err() {
+                    return;
+                }
+                pause((took * REST).clamp(LOOK_EVERY, LONGEST_REST));
             }
         });
         answers

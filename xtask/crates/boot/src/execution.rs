@@ -10,7 +10,7 @@ use xshell::{Shell, cmd};
 
 /// What `kube-apiserver --version` takes on the machine on which the deadlines were chosen: it runs the
 /// initialisers of some two thousand packages, which is a fixed piece of work in the component's own code.
-const REFERENCE: Duration = Duration::from_millis(90);
+pub(crate) const REFERENCE: Duration = Duration::from_millis(90);
 
 /// A calibration may be slow, but a hang is not slowness.
 const LONGEST_CALIBRATION: Duration = Duration::from_secs(120);
@@ -59,11 +59,6 @@ impl Execution {
             Some(emulator) => (emulator.clone(), vec![binary.display().to_string()]),
         }
     }
-
-    /// A deadline for this machine.
-    pub(crate) fn scaled(&self, limit: Duration) -> Duration {
-        limit.mul_f64(self.factor)
-    }
 }
 
 fn is_native(target: &Target) -> bool {
@@ -106,7 +101,8 @@ fn check_minimum(target: &Target, emulator: &Emulator, path: &Path, version: &st
     Ok(())
 }
 
-fn numbers(version: &str) -> Vec<u32> {
+/// The numbers of a version, for comparison.
+pub(crate) fn numbers(version: &str) -> Vec<u32> {
     version.split('.').map_while(|part| part.parse().ok()).collect()
 }
 
@@ -129,12 +125,18 @@ fn try_run(target: &Target, emulator: Option<&Path>, artifact: &Artifact) -> any
     let output = exec::run(cmd, LONGEST_CALIBRATION)
         .with_context(|| format!("{} does not even print its version here", artifact.component))?;
     let time = begin.elapsed();
+    check_version(artifact, &output.stdout)?;
+    Ok(time)
+}
+
+/// Compares what a component prints with what was built.
+pub(crate) fn check_version(artifact: &Artifact, output: &str) -> anyhow::Result<()> {
     let expected = artifact.version.trim_start_matches('v');
-    if artifact.version != "unknown" && !output.stdout.contains(expected) {
-        let first = output.stdout.lines().next().unwrap_or_default();
+    if artifact.version != "unknown" && !output.contains(expected) {
+        let first = output.lines().next().unwrap_or_default();
         bail!("{} was built as {}, but prints `{first}`", artifact.component, artifact.version);
     }
-    Ok(time)
+    Ok(())
 }
 
 #[cfg(test)]

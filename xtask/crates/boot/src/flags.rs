@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -13,11 +12,6 @@ use crate::pki::Pki;
 
 pub(crate) type Flags = BTreeMap<String, String>;
 
-/// etcd's own defaults; multiplied by the machine's factor, or an emulated member would depose itself.
-const HEARTBEAT: Duration = Duration::from_millis(100);
-const ELECTION: Duration = Duration::from_millis(1000);
-/// etcd refuses election timeouts above 50 s.
-const LONGEST_ELECTION: Duration = Duration::from_secs(50);
 /// `--etcd-prefix` of a kube-apiserver that is told nothing (kubernetes pkg/kubeapiserver/options/options.go).
 const DEFAULT_PREFIX: &str = "/registry";
 
@@ -32,16 +26,18 @@ pub(crate) fn url(port: u16) -> String {
     format!("https://127.0.0.1:{port}")
 }
 
-/// One member, one cluster. Heartbeats grow with `factor`.
-pub(crate) fn etcd(store: &ProfileStore, data: &Path, ports: &StorePorts, pki: &Pki, factor: f64) -> Flags {
+/// One member, one cluster.
+///
+/// Heartbeat and election times stay etcd's own on slow machines too: there is no other member whose silence could depose
+/// this one. Longer ones would cost up to two election times at every start (18 s at a factor of 18), and raise the
+/// shortest lease that etcd grants above the event TTLs under test (server/lease/lessor.go, minLeaseTTL).
+pub(crate) fn etcd(store: &ProfileStore, data: &Path, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
     let client = url(ports.client);
     let peer = url(ports.peer);
-    let election = ELECTION.mul_f64(factor).min(LONGEST_ELECTION);
-    let heartbeat = HEARTBEAT.mul_f64(factor).min(LONGEST_ELECTION / 10);
     let mut flags = pairs([
         ("name", store.name.clone()),
         ("data-dir", data.display().to_string()),
-        ("listen-client-urls", client.clone()),
+        ("listen-client-urls", format!("https://{listen}:{}", ports.client)),
         ("advertise-client-urls", client),
         ("listen-peer-urls", peer.clone()),
         ("initial-advertise-peer-urls", peer.clone()),
@@ -54,8 +50,6 @@ pub(crate) fn etcd(store: &ProfileStore, data: &Path, ports: &StorePorts, pki: &
         ("peer-key-file", pki.server.key.display().to_string()),
         ("peer-client-cert-auth", "true".into()),
         ("peer-trusted-ca-file", pki.ca.display().to_string()),
-        ("heartbeat-interval", heartbeat.as_millis().to_string()),
-        ("election-timeout", election.as_millis().to_string()),
         // kubeadm sets the same: bookmarks of idle resources advance with it.
         ("watch-progress-notify-interval", "5s".into()),
     ]);
@@ -68,6 +62,7 @@ pub(crate) fn apiserver(
     profile: &Profile,
     run: &Path,
     port: u16,
+    listen: &str,
     servers: &BTreeMap<String, String>,
     pki: &Pki,
 ) -> anyhow::Result<Flags> {
@@ -77,7 +72,7 @@ pub(crate) fn apiserver(
         ("etcd-cafile", pki.ca.display().to_string()),
         ("etcd-certfile", pki.admin.cert.display().to_string()),
         ("etcd-keyfile", pki.admin.key.display().to_string()),
-        ("bind-address", "127.0.0.1".into()),
+        ("bind-address", listen.into()),
         ("advertise-address", "127.0.0.1".into()),
         ("secure-port", port.to_string()),
         ("tls-cert-file", pki.server.cert.display().to_string()),

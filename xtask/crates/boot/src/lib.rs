@@ -3,14 +3,19 @@
 //! The result is a [`model::Cluster`] for the suite and a guard that takes it down. What is checked on the cluster,
 //! and what its components are built from, is decided elsewhere.
 
+mod booted;
 mod component;
 mod execution;
 mod flags;
+mod host;
 mod kubeconfig;
 mod pki;
+mod plan;
 mod process;
+pub mod qemu;
 
-pub use process::{Booted, Ports, script, up, up_on};
+pub use booted::Booted;
+pub use process::{Ports, script, up, up_on};
 
 /// Which control planes to start.
 #[derive(Clone, Debug)]

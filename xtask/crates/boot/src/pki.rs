@@ -12,6 +12,8 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use crate::plan::Root;
+
 /// Paths of the PEM files.
 #[derive(Clone, Debug)]
 pub(crate) struct Pki {
@@ -38,6 +40,46 @@ pub(crate) fn create(run: &RunDir) -> anyhow::Result<Pki> {
         service_account_pub: run.write_private("pki/sa.pub", service_account.public_key_pem().as_bytes())?,
         ca: ca_file,
     })
+}
+
+/// The files that [`create`] made in an earlier run.
+pub(crate) fn existing(run: &RunDir) -> Pki {
+    below(&run.private().join("pki"))
+}
+
+/// The files by their names in a folder.
+pub(crate) fn below(folder: &Path) -> Pki {
+    let file = |name: &str| folder.join(name);
+    let files = |name: &str| TlsFiles {
+        ca: file("ca.crt"),
+        cert: file(&format!("{name}.crt")),
+        key: file(&format!("{name}.key")),
+    };
+    Pki {
+        ca: file("ca.crt"),
+        server: files("server"),
+        admin: files("admin"),
+        service_account_key: file("sa.key"),
+        service_account_pub: file("sa.pub"),
+    }
+}
+
+impl Pki {
+    /// The same files as the components know them.
+    pub(crate) fn seen_from(&self, root: &Root) -> Pki {
+        let files = |files: &TlsFiles| TlsFiles {
+            ca: root.there(&files.ca),
+            cert: root.there(&files.cert),
+            key: root.there(&files.key),
+        };
+        Pki {
+            ca: root.there(&self.ca),
+            server: files(&self.server),
+            admin: files(&self.admin),
+            service_account_key: root.there(&self.service_account_key),
+            service_account_pub: root.there(&self.service_account_pub),
+        }
+    }
 }
 
 fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {

@@ -38,9 +38,18 @@ pub(crate) struct Toolchain {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct GoMod {
     #[serde(default)]
+    pub(crate) module: Own,
+    #[serde(default)]
     pub(crate) require: Option<Vec<Require>>,
     #[serde(default)]
     pub(crate) replace: Option<Vec<Replace>>,
+}
+
+/// The module's own name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Own {
+    pub(crate) path: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -15,6 +15,8 @@ use crate::go::{Env, Require, Toolchain};
 
 /// `-mod=readonly`: a build must not change what is pinned.
 pub(crate) const GO_FLAGS: &str = "-mod=readonly -buildvcs=false";
+/// What Go's build information says of a module that is built in its own folder.
+const UNRELEASED: &str = "(devel)";
 /// Longest list of missing modules that an error shows.
 const SHOWN_MODULES: usize = 20;
 
@@ -30,6 +32,8 @@ pub(crate) struct Module {
     /// Whether this is the folder in the source tree, and not one made for another release.
     pub(crate) pinned: bool,
     direct: Vec<Require>,
+    /// Whether the set is this module itself: a program of ours, kept beside the pins.
+    own: bool,
 }
 
 /// Reads the module folder of a set.
@@ -37,8 +41,10 @@ pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Re
     let go_mod = dir.join("go.mod");
     go.suffices(&go_mod)?;
     let parsed = go.go_mod(&go_mod)?;
+    let own = parsed.module.path == set.main_module;
     let direct: Vec<Require> = parsed.require.unwrap_or_default().into_iter().filter(|r| !r.indirect).collect();
-    let version = direct.iter().find(|r| r.path == set.main_module).map(|r| r.version.clone()).ok_or_else(|| {
+    let required = direct.iter().find(|r| r.path == set.main_module).map(|r| r.version.clone());
+    let version = required.or(own.then(|| UNRELEASED.to_owned())).ok_or_else(|| {
         anyhow!("{} does not require {}, the main module of `{}`", go_mod.display(), set.main_module, set.name)
     })?;
     let mut files = Inputs::new();
@@ -58,12 +64,15 @@ pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Re
     }
     let sums = fs::read_to_string(dir.join("go.sum")).unwrap_or_default();
     let sum = sum_of(&sums, &set.main_module, &version).map(str::to_owned);
-    Ok(Module { dir: dir.to_path_buf(), version, sum, files, pinned: true, direct })
+    Ok(Module { dir: dir.to_path_buf(), version, sum, files, pinned: true, direct, own })
 }
 
 impl Module {
     /// The required version of the module that holds `package`.
     pub(crate) fn version_of(&self, package: &str) -> anyhow::Result<&str> {
+        if self.own {
+            return Ok(UNRELEASED);
+        }
         let holder = self.direct.iter().filter(|r| holds(&r.path, package)).max_by_key(|r| r.path.len());
         holder.map(|r| r.version.as_str()).ok_or_else(|| {
             anyhow!("{} requires no module that holds the package {package}", self.dir.join("go.mod").display())

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::MachineInfo;
+
 /// A running cluster. Dropping it takes nothing down: the boot stage's guard does.
 #[derive(Clone)]
 pub struct Cluster {
@@ -27,6 +29,9 @@ pub struct ClusterInfo {
     pub factor: f64,
     /// By profile name.
     pub profiles: BTreeMap<String, ProfileInfo>,
+    /// The system VM that everything runs in, if it does.
+    #[serde(default)]
+    pub machine: Option<MachineInfo>,
 }
 
 /// One control plane.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Artifact, Exit, Level, Outcome};
+use crate::{Artifact, Exit, Level, MachineInfo, Outcome};
 
 /// UTC, `YYYY-MM-DDTHH:MM:SS.mmmZ`.
 pub type Timestamp = String;
@@ -39,6 +39,9 @@ pub enum Event {
         execution: String,
         factor: f64,
         versions: BTreeMap<String, String>,
+        /// The system VM, if there is one.
+        #[serde(default)]
+        machine: Option<Box<MachineInfo>>,
     },
     /// How many cases will follow.
     SuitePlanned {
@@ -95,6 +98,9 @@ pub struct RunInfo {
     /// Source spec of each component set.
     pub sources: BTreeMap<String, String>,
     pub seed: u64,
+    /// `2/4`: the second of four parts of what was selected. None: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<String>,
     /// The command line that repeats the run.
     pub command: String,
 }

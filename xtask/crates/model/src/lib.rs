@@ -5,6 +5,7 @@
 
 mod artifact;
 mod cluster;
+mod durations;
 mod event;
 mod exit;
 pub mod history;
@@ -15,9 +16,10 @@ mod target;
 
 pub use artifact::{Artifact, Artifacts, BuildStep, Source};
 pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, StoreInfo, TlsFiles};
+pub use durations::Durations;
 pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;
-pub use machine::{Machine, MachineFiles, Memory, PackageUsed, Qemu, SystemEmulator};
+pub use machine::{Machine, MachineFiles, MachineInfo, Memory, PackageUsed, Qemu, SystemEmulator};
 pub use outcome::{Level, Outcome};
 pub use resource::{Resource, StoredResource};
 pub use target::{ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfileStore, Target};

@@ -103,3 +103,25 @@ pub struct PackageUsed {
     #[serde(default)]
     pub note: Option<String>,
 }
+
+/// A VM that runs, for the record of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MachineInfo {
+    /// "QEMU 11.1.3".
+    pub emulator: String,
+    /// `kvm` or `tcg`.
+    pub accelerator: String,
+    /// Why this accelerator and no other.
+    pub reason: String,
+    /// As `uname -r` prints it.
+    pub kernel: String,
+    pub cpus: u8,
+    pub memory_mib: u32,
+    /// Restored from a memory snapshot; keys and certificates are then those of the run that made it.
+    pub warm: bool,
+    /// Seconds from QEMU's start to the first request that was answered after the health gate.
+    pub seconds: f64,
+    /// What a reader should know: a snapshot that was dropped, a package that had to be resolved again.
+    pub notes: Vec<String>,
+    pub packages: Vec<PackageUsed>,
+}

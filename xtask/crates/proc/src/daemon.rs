@@ -27,6 +27,8 @@ pub struct Spec {
     pub program: PathBuf,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
+    /// Where it runs; the harness's own folder if none is given.
+    pub dir: Option<PathBuf>,
     /// Standard output and error are appended here.
     pub log: PathBuf,
     /// A file to which the process's identity is appended, so that a later run can end it (see `RunDir::sweep`).
@@ -168,6 +170,9 @@ fn command(spec: &Spec, log: File) -> anyhow::Result<Command> {
     let errors = log.try_clone().context("failed to duplicate the log's descriptor")?;
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).envs(&spec.env).stdin(Stdio::null()).stdout(log).stderr(errors);
+    if let Some(dir) = &spec.dir {
+        command.current_dir(dir);
+    }
     Ok(command)
 }
 
@@ -202,6 +207,7 @@ mod tests {
             program: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
             env: BTreeMap::new(),
+            dir: None,
             log: dir.join("log"),
             ledger: dir.join("ledger"),
         })

@@ -25,7 +25,7 @@ pub fn install() -> anyhow::Result<()> {
         for _ in signals.forever() {
             if REQUESTED.swap(true, Ordering::SeqCst) {
                 progress::say("interrupted again: ending at once; evidence may be incomplete");
-                progress::live("");
+                progress::clear();
                 process::kill_all_groups();
                 std::process::exit(130);
             }

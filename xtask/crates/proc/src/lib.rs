@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod deadline;
 pub mod exec;
 pub mod hold;
+pub mod host;
 pub mod interrupt;
 pub mod ports;
 pub mod process;
@@ -15,4 +16,4 @@ pub mod run_dir;
 mod spawner;
 
 pub use daemon::{Daemon, Spec};
-pub use run_dir::RunDir;
+pub use run_dir::{RunDir, Together};

@@ -1,36 +1,34 @@
-//! What people see on stderr while something long runs: one live line on a terminal, timestamped lines elsewhere.
+//! What people see on stderr while something long runs: live lines on a terminal, timestamped lines elsewhere.
+//!
+//! One piece of work has one live line. Several that run side by side have a [`Lane`] each: a named live line, and the
+//! name in front of whatever they say. How the lines come onto a terminal is in `board`.
 
-use std::io::{IsTerminal, Write};
+mod board;
+mod lane;
+
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+pub use lane::{Entered, Lane};
+
 /// Without a terminal a phase that goes on says so this often: silence looks like a hang.
 const REMINDER: Duration = Duration::from_secs(30);
 
-/// The live line at the bottom of the terminal, if any.
-static LIVE: Mutex<String> = Mutex::new(String::new());
-
-/// Prints a line above the live line.
+/// Prints a line above the live lines, in the lane of this thread.
 pub fn say(line: &str) {
-    let live = LIVE.lock().unwrap_or_else(|e| e.into_inner());
-    let mut stderr = std::io::stderr().lock();
-    // Nobody is left to tell when stderr is closed.
-    let _ =
-        if is_terminal() { write!(stderr, "\r\x1b[K{line}\n{live}") } else { writeln!(stderr, "{} {line}", clock()) };
-    let _ = stderr.flush();
+    Lane::current().say(line);
 }
 
-/// Replaces the live line; does nothing where stderr is no terminal.
+/// Replaces the live line of this thread's lane; does nothing where stderr is no terminal.
 pub fn live(line: &str) {
-    let mut live = LIVE.lock().unwrap_or_else(|e| e.into_inner());
-    if !is_terminal() || *live == line {
-        return;
-    }
-    line.clone_into(&mut live);
-    let mut stderr = std::io::stderr().lock();
-    let _ = write!(stderr, "\r\x1b[K{line}");
-    let _ = stderr.flush();
+    Lane::current().live(line);
+}
+
+/// Removes all live lines, before the process ends without asking anybody.
+pub fn clear() {
+    board::change(&[], |rows| rows.clear());
 }
 
 pub fn is_terminal() -> bool {
@@ -57,7 +55,7 @@ pub fn elapsed(time: Duration) -> String {
     }
 }
 
-/// A piece of long work; dropping it clears the live line.
+/// A piece of long work; dropping it clears the live line of the lane in which it was started.
 pub struct Phase {
     shared: Arc<Shared>,
     ticker: Option<std::thread::JoinHandle<()>>,
@@ -65,6 +63,7 @@ pub struct Phase {
 
 struct Shared {
     name: String,
+    lane: Lane,
     begin: Instant,
     status: Mutex<String>,
     ended: AtomicBool,
@@ -74,6 +73,7 @@ impl Phase {
     pub fn start(name: impl Into<String>) -> Phase {
         let shared = Arc::new(Shared {
             name: name.into(),
+            lane: Lane::current(),
             begin: Instant::now(),
             status: Mutex::new(String::new()),
             ended: AtomicBool::new(false),
@@ -95,8 +95,9 @@ impl Phase {
     /// Ends the phase with a line of its own.
     pub fn done(self, result: &str) {
         let line = format!("{}: {result} ({})", self.shared.name, elapsed(self.elapsed()));
+        let lane = self.shared.lane.clone();
         drop(self);
-        say(&line);
+        lane.say(&line);
     }
 }
 
@@ -107,7 +108,7 @@ impl Drop for Phase {
             ticker.thread().unpark();
             let _ = ticker.join();
         }
-        live("");
+        self.shared.lane.live("");
     }
 }
 
@@ -116,10 +117,10 @@ fn tick(shared: &Shared) {
     while !shared.ended.load(Ordering::SeqCst) {
         let line = shared.line();
         if is_terminal() {
-            live(&line);
+            shared.lane.live(&line);
         } else if reminded.elapsed() >= REMINDER {
             reminded = Instant::now();
-            say(&line);
+            shared.lane.say(&line);
         }
         std::thread::park_timeout(Duration::from_millis(100));
     }

@@ -32,27 +32,23 @@ impl RunDir {
     /// Makes `reports/<UTC time>-<label>` and `<cache>/run/<same name>`; first removes what dead runs left there.
     pub fn create(reports: &Path, cache: &Path, label: &str) -> anyhow::Result<RunDir> {
         sweep(cache);
-        let private_root = cache.join(PRIVATE);
-        let stamp = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
-        make_private_dir(&private_root)?;
-        for attempt in 1..1000 {
-            let id = if attempt == 1 { format!("{stamp}-{label}") } else { format!("{stamp}-{label}-{attempt}") };
+        new_name(&format!("{}-{label}", stamp()), reports, |id| {
+            let Some(private) = new_private(cache, id)? else { return Ok(None) };
             // Both must be new: two checkouts may share a cache, and two caches a folder of reports.
-            let (public, private) = (reports.join(&id), private_root.join(&id));
-            if !make_new(&private, 0o700, "the private folder")? {
-                continue;
-            }
-            write_private_file(&private.join(OWNER), Identity::me().to_string().as_bytes())?;
+            let public = reports.join(id);
             if !make_new(&public, 0o777, "the run folder")? {
                 let _ = fs::remove_dir_all(&private);
-                continue;
+                return Ok(None);
             }
-            let run = RunDir { id, public: absolute(&public)?, private: absolute(&private)?, keep: false };
-            fs::create_dir_all(run.logs()).with_context(|| writable_hint("the folder for logs", &run.logs()))?;
-            return Ok(run);
-        }
-        bail!("a thousand runs named {stamp}-{label} exist in {}", reports.display())
+            RunDir::at(id.to_owned(), &public, &private).map(Some)
+        })
+    }
+
+    fn at(id: String, public: &Path, private: &Path) -> anyhow::Result<RunDir> {
+        let run = RunDir { id, public: absolute(public)?, private: absolute(private)?, keep: false };
+        fs::create_dir_all(run.logs()).with_context(|| writable_hint("the folder for logs", &run.logs()))?;
+        Ok(run)
     }
 
     /// The folder's name; sorts by time.
@@ -118,6 +114,52 @@ impl RunDir {
     }
 }
 
+/// The common folder of runs that were started together. It has no private folder: each run has one of its own.
+#[derive(Debug)]
+pub struct Together {
+    id: String,
+    public: PathBuf,
+    cache: PathBuf,
+}
+
+impl Together {
+    /// Makes `reports/<UTC time>-<label>`; first removes what dead runs left in the cache.
+    pub fn create(reports: &Path, cache: &Path, label: &str) -> anyhow::Result<Together> {
+        sweep(cache);
+        fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
+        new_name(&format!("{}-{label}", stamp()), reports, |id| {
+            let public = reports.join(id);
+            if !make_new(&public, 0o777, "the run folder")? {
+                return Ok(None);
+            }
+            Ok(Some(Together { id: id.to_owned(), public: absolute(&public)?, cache: cache.to_owned() }))
+        })
+    }
+
+    /// The folder's name; sorts by time.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The folder below `reports/`.
+    pub fn public(&self) -> &Path {
+        &self.public
+    }
+
+    /// Makes the folder `name` below this one, whose id is then `<id>/<name>`, and a private one with a short name:
+    /// sockets lie in it, whose paths may have a hundred characters.
+    pub fn run(&self, name: &str) -> anyhow::Result<RunDir> {
+        let public = self.public.join(name);
+        let label = format!("{}-{name}", stamp());
+        let private = new_name(&label, &self.cache.join(PRIVATE), |id| new_private(&self.cache, id))?;
+        if !make_new(&public, 0o777, "the run folder")? {
+            let _ = fs::remove_dir_all(&private);
+            bail!("there is a run {} already", public.display());
+        }
+        RunDir::at(format!("{}/{name}", self.id), &public, &private)
+    }
+}
+
 impl Drop for RunDir {
     fn drop(&mut self) {
         if !self.keep {
@@ -168,6 +210,38 @@ fn is_young(dir: &Path) -> bool {
     age.is_some_and(|age| age.as_secs() < 60)
 }
 
+/// UTC, so that names sort by time.
+fn stamp() -> String {
+    jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string()
+}
+
+/// The first of `name`, `name-2`, … that can be made; none means that it exists.
+fn new_name<T>(
+    name: &str,
+    folder: &Path,
+    mut make: impl FnMut(&str) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    for attempt in 1..1000 {
+        let id = if attempt == 1 { name.to_owned() } else { format!("{name}-{attempt}") };
+        if let Some(made) = make(&id)? {
+            return Ok(made);
+        }
+    }
+    bail!("a thousand runs named {name} exist in {}", folder.display())
+}
+
+/// A private folder with this name that says whose it is; none if it exists.
+fn new_private(cache: &Path, id: &str) -> anyhow::Result<Option<PathBuf>> {
+    let root = cache.join(PRIVATE);
+    make_private_dir(&root)?;
+    let private = root.join(id);
+    if !make_new(&private, 0o700, "the private folder")? {
+        return Ok(None);
+    }
+    write_private_file(&private.join(OWNER), Identity::me().to_string().as_bytes())?;
+    Ok(Some(private))
+}
+
 /// Makes one folder; false if it exists.
 fn make_new(dir: &Path, mode: u32, what: &str) -> anyhow::Result<bool> {
     match DirBuilder::new().mode(mode).create(dir) {
@@ -177,7 +251,7 @@ fn make_new(dir: &Path, mode: u32, what: &str) -> anyhow::Result<bool> {
     }
 }
 
-fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
+pub fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| writable_hint("the private folder", dir))
 }
 
@@ -225,6 +299,23 @@ mod tests {
         let private: std::collections::BTreeSet<&Path> = runs.iter().map(RunDir::private).collect();
         assert_eq!(private.len(), 3, "{private:?}");
         assert!(runs.iter().all(|run| run.private().ends_with(run.id()) && run.public().ends_with(run.id())));
+        drop(runs);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn runs_that_were_started_together_lie_together_and_their_keys_do_not() {
+        let root = temp("together");
+        let both = [0, 1].map(|_| Together::create(&root.join("reports"), &root, "all").unwrap());
+        assert_ne!(both[0].id(), both[1].id());
+        let runs: Vec<RunDir> =
+            both.iter().flat_map(|group| ["one", "two"].map(|name| group.run(name).unwrap())).collect();
+        let private: std::collections::BTreeSet<&Path> = runs.iter().map(RunDir::private).collect();
+        assert_eq!(private.len(), 4, "{private:?}");
+        assert_eq!(runs[3].id(), format!("{}/two", both[1].id()));
+        assert!(runs.iter().all(|run| run.public().ends_with(run.id()) && run.logs().is_dir()));
+        assert!(format!("{:#}", both[0].run("one").unwrap_err()).contains("there is a run"));
+        assert_eq!(fs::read_dir(root.join(PRIVATE)).unwrap().count(), 4, "the refused run left its private folder");
         drop(runs);
         fs::remove_dir_all(root).unwrap();
     }

@@ -113,7 +113,10 @@ impl Console {
         match event {
             Event::RunStarted { run, .. } => {
                 self.title = plain_line(&format!("{}, provider {}", run.arch, run.provider), LINE_BYTES);
-                let line = format!("{}, run {}, seed {}\n", self.title, plain_line(&run.id, LINE_BYTES), run.seed);
+                let shard =
+                    run.shard.as_ref().map_or_else(String::new, |shard| format!(", shard {}", plain_line(shard, 40)));
+                let id = plain_line(&run.id, LINE_BYTES);
+                let line = format!("{}, run {id}{shard}, seed {}\n", self.title, run.seed);
                 if talks { line } else { String::new() }
             }
             Event::PhaseStarted { at, phase } => {

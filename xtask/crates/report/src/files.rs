@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use model::{Event, Exit};
 
-use crate::{junit, markdown, run_json, verdict};
+use crate::{Joint, junit, markdown, run_json, verdict};
 
 /// Writes every report of these events into an existing folder and gives the run's verdict.
 ///
@@ -17,6 +17,14 @@ pub fn write(dir: &Path, events: &[Event]) -> Result<Exit> {
     replace(dir, "summary.md", markdown(events).as_bytes())?;
     replace(dir, "run.json", run_json(events).as_bytes())?;
     Ok(verdict::exit(events))
+}
+
+/// Writes the reports of several runs into their common folder and gives the worst verdict.
+pub fn write_joint(dir: &Path, joint: &Joint) -> Result<Exit> {
+    replace(dir, "junit.xml", &junit::joint_junit(joint)?)?;
+    replace(dir, "summary.md", joint.markdown().as_bytes())?;
+    replace(dir, "run.json", joint.run_json().as_bytes())?;
+    Ok(joint.exit())
 }
 
 fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {

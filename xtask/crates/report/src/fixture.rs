@@ -21,6 +21,7 @@ pub(crate) fn info() -> RunInfo {
             ("kubernetes".into(), "checkout:../kubernetes".into()),
         ]),
         seed: 42,
+        shard: None,
         command: "cargo xtask ci --arch mix64 --seed 42".into(),
     }
 }
@@ -103,6 +104,7 @@ pub(crate) fn run() -> Vec<Event> {
             execution: "native".into(),
             factor: 1.25,
             versions: BTreeMap::from([("etcd".into(), "3.6.16".into()), ("kubernetes".into(), "v1.36.3".into())]),
+            machine: None,
         },
         phase("boot", Outcome::Passed),
         Event::PhaseStarted { at: at(6), phase: "suite".into() },
@@ -163,10 +165,11 @@ pub(crate) fn hostile(text: &str) -> Vec<Event> {
         host: text(),
         sources: map(),
         seed: u64::MAX,
+        shard: Some(text()),
         command: text(),
     };
     let mut events = vec![Event::RunStarted { at: text(), run }];
-    events.push(Event::Booted { at: text(), execution: text(), factor: 1.0, versions: map() });
+    events.push(Event::Booted { at: text(), execution: text(), factor: 1.0, versions: map(), machine: None });
     events.push(Event::Note { at: text(), text: text() });
     events.push(Event::CaseStarted { at: text(), case: text() });
     events.push(Event::PhaseStarted { at: text(), phase: text() });

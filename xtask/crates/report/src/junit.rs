@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestResult, TestSuite};
 use model::{Event, Exit, Outcome};
 
+use crate::joint::Joint;
 use crate::text::{XmlText, millis};
 use crate::verdict;
 use crate::view::{Case, Phase, View};
@@ -36,29 +37,69 @@ struct Entry {
 /// The file's bytes: a suite for the phases and one for each group of checks. Never without a case.
 pub fn junit(events: &[Event]) -> Result<Vec<u8>> {
     let view = View::of(events);
-    let prefix = format!("archproof.{}.{}", view.arch(), view.provider());
-    let class = format!("archproof.{}", view.arch());
+    let prefix = format!("archproof.{}.{}{}", view.arch(), view.provider(), shard(&view));
     let mut report = Report::new();
-
-    let mut entries = phases(&view, &format!("{class}.phases"));
-    let groups: Vec<(&str, Vec<Entry>)> = view
-        .by_group()
-        .into_iter()
-        .map(|(group, cases)| (group, cases.iter().map(|case| checked(case, &format!("{class}.{group}"))).collect()))
-        .collect();
-    let red = entries.iter().chain(groups.iter().flat_map(|(_, entries)| entries)).any(Entry::is_red);
-    entries.push(whole_run(&view, &format!("{class}.phases"), verdict::exit(events), red));
-
+    let (entries, groups) = entries(&view, verdict::exit(events));
     let mut suite = suite(&view, &format!("{prefix}.phases"), entries);
     suite.system_out = Some(XmlText::output(facts(&view)).cdata());
     report.add_testsuite(suite);
     for (group, entries) in groups {
         report.add_testsuite(self::suite(&view, &format!("{prefix}.{group}"), entries));
     }
+    written(&report)
+}
+
+/// The file for several runs: a suite for each, named after its architecture and provider. Names and classes of the
+/// cases are those of the run's own file.
+pub(crate) fn joint_junit(joint: &Joint) -> Result<Vec<u8>> {
+    let mut report = Report::new();
+    for child in &joint.children {
+        let view = View::of(&child.events);
+        let class = format!("archproof.{}.phases", child.arch);
+        let mut all = Vec::new();
+        if !child.events.is_empty() {
+            let (phases, groups) = entries(&view, verdict::exit(&child.events));
+            all.extend(phases.into_iter().chain(groups.into_iter().flat_map(|(_, entries)| entries)));
+        }
+        if child.trouble.is_some() || !all.iter().any(Entry::is_red) && child.exit != Exit::Ok {
+            let why = child.trouble.clone().unwrap_or_else(|| format!("the run ended with: {}", child.exit));
+            let kind = if child.exit == Exit::Interrupted { "interrupted" } else { "infrastructure" };
+            all.push(Entry::error("harness", &class, kind, &why));
+        }
+        let mut suite = suite(&view, &format!("archproof.{}.{}{}", child.arch, child.provider, shard(&view)), all);
+        suite.system_out = Some(XmlText::output(facts(&view)).cdata());
+        report.add_testsuite(suite);
+    }
+    written(&report)
+}
+
+fn written(report: &Report) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     report.write_xml(&mut bytes).map_err(|error| anyhow!("cannot make junit.xml: {error}"))?;
     bytes.push(b'\n');
     Ok(bytes)
+}
+
+/// `.shard-2-of-4`, or nothing. It is in the names of suites, which Jenkins would merge, and of what every shard has;
+/// a check keeps its name and class, whichever shard it falls into.
+fn shard(view: &View<'_>) -> String {
+    let shard = view.run.and_then(|run| run.shard.as_deref());
+    shard.map_or_else(String::new, |shard| format!(".shard-{}", shard.replace('/', "-of-")))
+}
+
+/// The cases of the phases, and those of each group of checks.
+fn entries<'a>(view: &View<'a>, exit: Exit) -> (Vec<Entry>, Vec<(&'a str, Vec<Entry>)>) {
+    let class = format!("archproof.{}", view.arch());
+    let of_phases = format!("{class}{}.phases", shard(view));
+    let mut entries = phases(view, &of_phases);
+    let groups: Vec<(&str, Vec<Entry>)> = view
+        .by_group()
+        .into_iter()
+        .map(|(group, cases)| (group, cases.iter().map(|case| checked(case, &format!("{class}.{group}"))).collect()))
+        .collect();
+    let red = entries.iter().chain(groups.iter().flat_map(|(_, entries)| entries)).any(Entry::is_red);
+    entries.push(whole_run(view, &of_phases, exit, red));
+    (entries, groups)
 }
 
 fn phases(view: &View<'_>, class: &str) -> Vec<Entry> {
@@ -101,10 +142,7 @@ fn checked(case: &Case<'_>, class: &str) -> Entry {
 /// The case `run`: it ends well only when the run came to its end, and is red when the verdict is and nothing else.
 fn whole_run(view: &View<'_>, class: &str, exit: Exit, red: bool) -> Entry {
     let passed = || Entry::new("run", class, 0.0, &Outcome::Passed);
-    let error = |kind, why: String| {
-        let (message, text) = (XmlText::message(&why), XmlText::failure(&why));
-        Entry { mark: Mark::Error, kind, message, text, ..passed() }
-    };
+    let error = |kind, why: String| Entry::error("run", class, kind, &why);
     match view.cut_short() {
         Some(why) => error("interrupted", why),
         None if exit == Exit::NothingRan => error("nothing-ran", format!("nothing ran: {}", view.counts().sentence())),
@@ -119,6 +157,7 @@ fn facts(view: &View<'_>) -> String {
     if let Some(run) = view.run {
         lines.extend([format!("run: {}", run.id), format!("harness: {}", run.harness), format!("host: {}", run.host)]);
         lines.extend(run.sources.iter().map(|(set, source)| format!("source of {set}: {source}")));
+        lines.extend(run.shard.iter().map(|shard| format!("shard: {shard}")));
         lines.extend([format!("seed: {}", run.seed), format!("repeat: {}", run.command)]);
     }
     if let Some(booted) = &view.booted {
@@ -153,6 +192,12 @@ impl Entry {
             message: XmlText::message(message),
             output: None,
         }
+    }
+
+    /// An error that no outcome of a case or phase stands for.
+    fn error(name: &str, class: &str, kind: &'static str, why: &str) -> Entry {
+        let (message, text) = (XmlText::message(why), XmlText::failure(why));
+        Entry { mark: Mark::Error, kind, message, text, ..Entry::new(name, class, 0.0, &Outcome::Passed) }
     }
 
     fn is_red(&self) -> bool {

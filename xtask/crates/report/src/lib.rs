@@ -6,6 +6,7 @@
 mod console;
 mod events;
 mod files;
+mod joint;
 mod junit;
 mod markdown;
 mod run_json;
@@ -18,7 +19,8 @@ mod fixture;
 
 pub use console::{Console, Options, Screen, Verbosity};
 pub use events::{EventLog, now, read};
-pub use files::write;
+pub use files::{write, write_joint};
+pub use joint::{Child, Joint};
 pub use junit::junit;
 pub use markdown::markdown;
 pub use run_json::run_json;

@@ -7,7 +7,7 @@ use crate::verdict;
 use crate::view::{Case, Counts, View, WORDS};
 
 /// GitHub refuses a step summary over 1 MiB; the rest is room for a caller's own words.
-const FILE_BYTES: usize = 900 << 10;
+pub(crate) const FILE_BYTES: usize = 900 << 10;
 /// Cases shown in full stop when the file has this size.
 const DETAILS_BYTES: usize = 700 << 10;
 /// Longest text in a table or a paragraph.
@@ -23,7 +23,7 @@ pub fn markdown(events: &[Event]) -> String {
     let mut page = verdict_line(&view, events);
     page += &facts(&view);
     page += &counts(&view);
-    page += &details(&view);
+    page += &details(&view, "Not as expected");
     page += &short_rows(&view, "Expected failures", "expected failure");
     page += &short_rows(&view, "Skipped", "skipped");
     page += &notes(&view);
@@ -55,6 +55,7 @@ fn facts(view: &View<'_>) -> String {
     }
     if let Some(run) = view.run {
         run.sources.iter().for_each(|(set, source)| row(&format!("source of {set}"), source));
+        run.shard.iter().for_each(|shard| row("shard", shard));
         row("seed", &run.seed.to_string());
         row("host", &run.host);
         row("harness", &run.harness);
@@ -82,14 +83,14 @@ fn counts(view: &View<'_>) -> String {
 }
 
 /// Everything that makes a run red, case by case, broken promises first.
-fn details(view: &View<'_>) -> String {
+pub(crate) fn details(view: &View<'_>, heading: &str) -> String {
     let of_word = |word: &'static str| view.cases.iter().filter(move |case| case.outcome.word() == word);
     let red: Vec<&Case<'_>> =
         WORDS.into_iter().flat_map(of_word).filter(|case| case.outcome.exit() != Exit::Ok).collect();
     if red.is_empty() {
         return String::new();
     }
-    let mut text = "## Not as expected\n\n".to_owned();
+    let mut text = format!("## {}\n\n", cell(heading));
     for (shown, case) in red.iter().enumerate() {
         if text.len() > DETAILS_BYTES {
             return text + &format!("{} more are in `junit.xml`.\n\n", red.len() - shown);
@@ -170,7 +171,7 @@ fn slowest(view: &View<'_>) -> String {
 }
 
 /// One line that says nothing to a Markdown or HTML reader, fit for a table.
-fn cell(raw: &str) -> String {
+pub(crate) fn cell(raw: &str) -> String {
     let mut text = String::new();
     for c in plain_line(raw, CELL_BYTES).chars() {
         match c {
@@ -190,7 +191,7 @@ fn cell(raw: &str) -> String {
 }
 
 /// A code block whose fence is longer than any in the text.
-fn fenced(language: &str, raw: &str) -> String {
+pub(crate) fn fenced(language: &str, raw: &str) -> String {
     let text = cut_middle(plain(raw), BLOCK_BYTES);
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(3.max(longest + 1));

@@ -31,7 +31,7 @@ struct RunFile<'a> {
 }
 
 #[derive(Serialize)]
-struct Ending {
+pub(crate) struct Ending {
     code: u8,
     name: Exit,
     meaning: String,
@@ -52,7 +52,7 @@ pub fn run_json(events: &[Event]) -> String {
     let booted = view.booted.as_ref();
     let file = RunFile {
         run: view.run,
-        exit: Ending { code: exit.code(), name: exit, meaning: exit.to_string() },
+        exit: Ending::of(exit),
         cut_short: view.cut_short(),
         seconds: view.finished.map(|(_, seconds)| seconds),
         execution: booted.map(|booted| booted.execution),
@@ -68,6 +68,12 @@ pub fn run_json(events: &[Event]) -> String {
     let mut text = serde_json::to_string_pretty(&file).expect("plain data with string keys");
     text.push('\n');
     text
+}
+
+impl Ending {
+    pub(crate) fn of(exit: Exit) -> Ending {
+        Ending { code: exit.code(), name: exit, meaning: exit.to_string() }
+    }
 }
 
 fn phase<'a>(phase: &crate::view::Phase<'a>) -> PhaseEntry<'a> {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use model::{Component, ComponentSet, Components, Profile, StoredResource, Target};
+use model::{Component, ComponentSet, Components, Durations, Profile, StoredResource, Target};
 use serde::Serialize;
 
 use crate::nearest::nearest;
-use crate::parse::parse;
+use crate::parse::{parse, parse_durations};
 use crate::problem::{Invalid, Unknown};
 use crate::read::{Files, read};
 
@@ -21,6 +21,7 @@ pub struct Catalogue {
     pub profiles: Vec<Profile>,
     /// The storage table of each Kubernetes minor release: "1.36".
     pub resources: BTreeMap<String, Vec<StoredResource>>,
+    pub durations: Durations,
 }
 
 impl Catalogue {
@@ -36,6 +37,11 @@ impl Catalogue {
     /// Parses the texts of the files; `label` is put before their names in problems.
     pub fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
         parse(label, files)
+    }
+
+    /// Parses a file like `targets/durations.yaml` that lies elsewhere; problems name it as `name`.
+    pub fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
+        parse_durations(name, text)
     }
 
     /// The architecture with this name or alias.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Profile, StoredResource, Target};
+use model::{Components, Durations, Profile, StoredResource, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -13,6 +13,7 @@ use crate::read::Files;
 use crate::rules;
 
 const COMPONENTS: &str = "components.yaml";
+const DURATIONS: &str = "durations.yaml";
 const PROFILES: &str = "profiles.yaml";
 const RESOURCES: &str = "resources/";
 
@@ -38,11 +39,12 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let targets = parser.targets(components.as_ref());
     let resources = parser.resources();
     let profiles = parser.profiles(&resources);
+    let durations = parser.file(DURATIONS, rules::durations);
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles) {
-        (Some(components), Some(profiles)) if problems.is_empty() => {
-            Ok(Catalogue { targets, components, profiles, resources })
+    match (components, profiles, durations) {
+        (Some(components), Some(profiles), Some(durations)) if problems.is_empty() => {
+            Ok(Catalogue { targets, components, profiles, resources, durations })
         }
         _ => Err(Invalid { problems }),
     }
@@ -123,6 +125,18 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// A file of measured times by itself, as for `targets/durations.yaml`.
+pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
+    let invalid = |problems| Invalid { problems };
+    let mut file = Document::parse(name.to_owned(), text).map_err(|problem| invalid(vec![problem]))?;
+    let content = file.decode();
+    if let Some(content) = &content {
+        rules::durations(&mut file, content);
+    }
+    let problems = file.into_problems();
+    content.filter(|_| problems.is_empty()).ok_or(invalid(problems))
+}
+
 fn is_target(name: &str) -> bool {
-    name.ends_with(".yaml") && !name.contains('/') && name != COMPONENTS && name != PROFILES
+    name.ends_with(".yaml") && !name.contains('/') && ![COMPONENTS, DURATIONS, PROFILES].contains(&name)
 }

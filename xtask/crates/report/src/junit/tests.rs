@@ -194,3 +194,23 @@ fn the_order_of_concurrent_cases_does_not_show() {
     events[first..=last].reverse();
     assert_eq!(text, text_of(&events));
 }
+
+/// A check has one name wherever it runs; what every shard has must not be taken for the same.
+#[test]
+fn a_shard_is_in_the_names_of_suites_and_phases_only() {
+    let mut events = fixture::run();
+    let Event::RunStarted { run, .. } = &mut events[0] else { panic!("{:?}", events[0]) };
+    run.shard = Some("2/4".into());
+    let text = text_of(&events);
+    let file = Document::parse(&text).unwrap();
+    let suites: Vec<&str> = file
+        .descendants()
+        .filter(|node| node.has_tag_name("testsuite"))
+        .map(|suite| suite.attribute("name").unwrap())
+        .collect();
+    assert!(suites.iter().all(|name| name.starts_with("archproof.mix64.process.shard-2-of-4.")), "{suites:?}");
+    let cases = cases(&file);
+    assert_eq!(cases[0][..2], ["archproof.mix64.shard-2-of-4.phases", "build"]);
+    assert_eq!(cases.last().unwrap()[..2], ["archproof.mix64.watch", "watch.ordered"]);
+    assert!(text.contains("shard: 2/4"), "{text}");
+}

@@ -8,6 +8,8 @@ use crate::read::Files;
 
 const LDFLAGS_PLACEHOLDERS: [&str; 6] = ["version", "major", "minor", "commit", "tree_state", "date"];
 const MODULE_FILES: [&str; 3] = ["go.mod", "go.sum", "tools.go"];
+/// Of a set that is a program of ours: the module is the program, and nothing has to be kept from being tidied away.
+const OWN_MODULE_FILES: [&str; 3] = ["go.mod", "go.sum", "main.go"];
 const SHA1_DIGITS: usize = 40;
 
 /// Checks the sets, and that each has its Go module below `components/`.
@@ -45,15 +47,20 @@ pub(crate) fn components(file: &mut Document<'_>, components: &Components, files
 /// The folder that `go build` runs in, and that it pins what the set is named after.
 fn module(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) {
     let folder = format!("components/{}", set.name);
-    for name in MODULE_FILES.iter().filter(|name| !files.contains_key(&format!("{folder}/{name}"))) {
+    let text = files.get(&format!("{folder}/go.mod"));
+    let own = text.is_some_and(|text| text.lines().any(|line| line == format!("module {}", set.main_module)));
+    for name in if own { OWN_MODULE_FILES } else { MODULE_FILES }
+        .iter()
+        .filter(|name| !files.contains_key(&format!("{folder}/{name}")))
+    {
         file.refuse(at!["sets", i, "name"], format!("{folder}/{name} is missing beside this file"));
     }
-    let Some(text) = files.get(&format!("{folder}/go.mod")) else { return };
+    let Some(text) = text else { return };
     let requires = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| *word == "require");
         words.next() == Some(&set.main_module) && words.next().is_some_and(|version| version.starts_with('v'))
     };
-    if !text.lines().any(requires) {
+    if !own && !text.lines().any(requires) {
         file.refuse(at!["sets", i, "main_module"], format!("{folder}/go.mod does not require {}", set.main_module));
     }
 }

@@ -4,12 +4,14 @@
 //! filled in or put right here.
 
 mod components;
+mod durations;
 mod profiles;
 mod resources;
 mod target;
 mod words;
 
 pub(crate) use components::components;
+pub(crate) use durations::durations;
 pub(crate) use profiles::profiles;
 pub(crate) use resources::resources;
 pub(crate) use target::target;

@@ -86,6 +86,14 @@ resources:
     stub: '{}'
 ";
 
+const DURATIONS: &str = "\
+control_plane: 1800
+traffic: 2000
+cases:
+  storage.one: 5
+  storage.one[json]: 700
+";
+
 /// A change to one file and the lines that must come of it.
 type Case = (&'static str, &'static str, &'static str, &'static str);
 
@@ -96,6 +104,8 @@ fn the_files_that_the_cases_change_are_good() {
     assert_eq!(catalogue.profiles[1].stores[1].flags, BTreeMap::from([("quota".into(), "1".into())]));
     assert_eq!(catalogue.profiles[0].prefix, "/registry");
     assert_eq!(catalogue.resources["1.36"][1].stub, "{}");
+    assert_eq!(catalogue.durations.cases["storage.one[json]"], 700);
+    assert_eq!(Catalogue::parse_durations("mine.yaml", DURATIONS).unwrap(), catalogue.durations);
 }
 
 #[test]
@@ -113,6 +123,7 @@ fn files_that_are_missing_or_misnamed() {
     };
     for (files, expected) in [
         (without("components.yaml"), "targets/components.yaml: missing; restore it from version control"),
+        (without("durations.yaml"), "targets/durations.yaml: missing; restore it from version control"),
         (without("profiles.yaml"), "targets/profiles.yaml: missing; restore it from version control"),
         (
             without("components/store/tools.go"),
@@ -188,6 +199,7 @@ fn files() -> Files {
         ("two.yaml", TWO),
         ("components.yaml", COMPONENTS),
         ("profiles.yaml", PROFILES),
+        ("durations.yaml", DURATIONS),
         ("resources/1.36.yaml", RESOURCES),
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),

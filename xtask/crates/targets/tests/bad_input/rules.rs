@@ -3,6 +3,32 @@
 use super::*;
 
 #[test]
+fn durations() {
+    check(&[
+        (
+            "durations.yaml",
+            "one: 5",
+            "one: 0",
+            "targets/durations.yaml:4:16: cases[\"storage.one\"]: must be milliseconds from 1 on; found 0",
+        ),
+        (
+            "durations.yaml",
+            "one: 5",
+            "one: 0.5",
+            "targets/durations.yaml:4:16: cases[\"storage.one\"]: expected a whole number from 0 to 18446744073709551615, found the number 0.5",
+        ),
+        (
+            "durations.yaml",
+            "1800",
+            "700000000",
+            "targets/durations.yaml:1:16: control_plane: must be milliseconds from 1 on; found 700000000",
+        ),
+    ]);
+    let invalid = Catalogue::parse_durations("mine.yaml", "traffic: 1\ncases: {}\n").unwrap_err();
+    assert_eq!(invalid.to_string(), "mine.yaml:1:1: control_plane: required, but missing");
+}
+
+#[test]
 fn targets() {
     check(&[
         ("one.yaml", "name: one", "name: eins", "targets/one.yaml:1:7: name: must be the file's name, one; found eins"),

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// components are the supervised processes, by name.
+type components struct {
+	logs *sender
+
+	mutex sync.Mutex
+	// Of a process that has ended the entry stays until the next start.
+	byName map[string]*process
+}
+
+type process struct {
+	pid    int
+	status string // how it ended; empty while it runs
+	ended  chan struct{}
+}
+
+func newComponents(logs *sender) *components {
+	return &components{logs: logs, byName: map[string]*process{}}
+}
+
+// start runs a program whose output goes to the log port under name.
+func (c *components) start(name, program string, args []string, env map[string]string) (int, error) {
+	p, output, err := c.spawn(name, program, args, env)
+	if err != nil {
+		return 0, err
+	}
+	go c.forward(name, output)
+	return p.pid, nil
+}
+
+// spawn starts a program and gives its output.
+func (c *components) spawn(name, program string, args []string, env map[string]string) (*process, *os.File, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if old := c.byName[name]; old != nil && old.status == "" {
+		return nil, nil, fmt.Errorf("%s is running already, as process %d", name, old.pid)
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer writer.Close()
+	environment := []string{"PATH=/bin", "HOME=/root"}
+	for key, value := range env {
+		environment = append(environment, key+"="+value)
+	}
+	// Not os/exec: it waits for its own children, and this process has to wait for everybody's.
+	// The reaper waits for the lock, so a process that ends at once is found in the table.
+	pid, err := syscall.ForkExec(program, append([]string{program}, args...), &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   environment,
+		Files: []uintptr{devNull(), writer.Fd(), writer.Fd()},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		reader.Close()
+		return nil, nil, fmt.Errorf("run %s: %w", program, err)
+	}
+	p := &process{pid: pid, ended: make(chan struct{})}
+	c.byName[name] = p
+	return p, reader, nil
+}
+
+// signal sends a signal to the whole process group.
+func (c *components) signal(name string, number int) error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	p := c.byName[name]
+	if p == nil {
+		return fmt.Errorf("%s was never started", name)
+	}
+	if p.status != "" {
+		return nil
+	}
+	return unix.Kill(-p.pid, unix.Signal(number))
+}
+
+// state tells how a component ended; empty while it runs.
+func (c *components) state(name string) (*process, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	p := c.byName[name]
+	if p == nil {
+		return nil, fmt.Errorf("%s was never started", name)
+	}
+	return &process{pid: p.pid, status: p.status, ended: p.ended}, nil
+}
+
+// reap waits for all children for ever: orphans become children of the first process too.
+func (c *components) reap() {
+	children := make(chan os.Signal, 1)
+	notifyChildren(children)
+	for range children {
+		for {
+			var status unix.WaitStatus
+			// Under the lock, so that no start is between its fork and its entry.
+			c.mutex.Lock()
+			pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+			if err == unix.EINTR {
+				c.mutex.Unlock()
+				continue
+			}
+			if err != nil || pid <= 0 {
+				c.mutex.Unlock()
+				break
+			}
+			for name, p := range c.byName {
+				if p.pid == pid && p.status == "" {
+					p.status = describe(status)
+					close(p.ended)
+					go c.logs.send(message{"component": name, "pid": pid, "ended": p.status})
+				}
+			}
+			c.mutex.Unlock()
+		}
+	}
+}
+
+// forward sends a component's output line by line; a line longer than the buffer is sent in pieces.
+func (c *components) forward(name string, reader *os.File) {
+	defer reader.Close()
+	buffer := make([]byte, 0, 64<<10)
+	for {
+		n, err := reader.Read(buffer[len(buffer):cap(buffer)])
+		buffer = buffer[:len(buffer)+n]
+		cut := strings.LastIndexByte(string(buffer), '\n') + 1
+		if err != nil || (cut == 0 && len(buffer) == cap(buffer)) {
+			cut = len(buffer)
+		}
+		if cut > 0 {
+			c.logs.send(message{"component": name, "text": string(buffer[:cut])})
+			buffer = buffer[:copy(buffer, buffer[cut:])]
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func describe(status unix.WaitStatus) string {
+	if status.Signaled() {
+		return fmt.Sprintf("killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal()))
+	}
+	return fmt.Sprintf("exit status: %d", status.ExitStatus())
+}
+
+// devNull gives the standard input of every component.
+var devNull = sync.OnceValue(func() uintptr {
+	fd, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return ^uintptr(0)
+	}
+	return uintptr(fd)
+})

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// request is a line of JSON from the harness. Each is answered by a line with its id, in any order.
+type request struct {
+	ID int64  `json:"id"`
+	Do string `json:"do"`
+
+	Name    string            `json:"name"`
+	Program string            `json:"program"`
+	Args    []string          `json:"args"`
+	Env     map[string]string `json:"env"`
+	Signal  int               `json:"signal"`
+
+	Path   string `json:"path"`
+	Mode   uint32 `json:"mode"`
+	Data   string `json:"data"` // base64
+	Offset int64  `json:"offset"`
+	Length int64  `json:"length"`
+
+	UnixNanos int64 `json:"unix_nanos"`
+	Millis    int64 `json:"millis"`
+}
+
+// message is a line of JSON to the harness.
+type message map[string]any
+
+// sender writes whole lines from many goroutines.
+type sender struct {
+	mutex sync.Mutex
+	to    io.Writer
+}
+
+func newSender(to io.Writer) *sender { return &sender{to: to} }
+
+func (s *sender) send(m message) {
+	line, err := json.Marshal(m)
+	if err != nil {
+		line = []byte(fmt.Sprintf(`{"error":%q}`, err.Error()))
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if _, err := s.to.Write(append(line, '\n')); err != nil {
+		fmt.Printf("archproof: a message was lost: %v\n", err)
+	}
+}
+
+// serve answers requests until the machine is switched off.
+func serve(control *port, all *components) error {
+	answers := newSender(control)
+	answers.send(message{"hello": true, "cpus": runtime.NumCPU(), "release": release()})
+	lines := bufio.NewReaderSize(control, 1<<20)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return fmt.Errorf("the control port failed: %w", err)
+		}
+		var r request
+		if err := json.Unmarshal(line, &r); err != nil {
+			answers.send(message{"id": r.ID, "error": "not understood: " + err.Error()})
+			continue
+		}
+		go func() {
+			answer, err := all.do(&r)
+			if answer == nil {
+				answer = message{}
+			}
+			if err != nil {
+				answer["error"] = err.Error()
+			}
+			answer["id"] = r.ID
+			answers.send(answer)
+		}()
+	}
+}
+
+func (c *components) do(r *request) (message, error) {
+	switch r.Do {
+	case "ping":
+		return message{"unix_nanos": time.Now().UnixNano()}, nil
+	case "start":
+		pid, err := c.start(r.Name, r.Program, r.Args, r.Env)
+		return message{"pid": pid}, err
+	case "signal":
+		return nil, c.signal(r.Name, r.Signal)
+	case "wait":
+		return c.wait(r.Name, time.Duration(r.Millis)*time.Millisecond)
+	case "clock":
+		return nil, setClock(r.UnixNanos, r.Data)
+	case "timers":
+		return timers(time.Duration(r.Millis) * time.Millisecond)
+	case "measure":
+		return c.measure(r.Name, r.Program, r.Args, r.Env)
+	case "write":
+		return nil, writeFile(r.Path, os.FileMode(r.Mode), r.Data)
+	case "read":
+		return readFile(r.Path, r.Offset, r.Length)
+	case "remove":
+		return nil, os.RemoveAll(r.Path)
+	case "trim":
+		return nil, trim()
+	case "off":
+		unix.Sync()
+		return nil, unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	}
+	return nil, fmt.Errorf("unknown request %q", r.Do)
+}
+
+// wait tells how a component ended, as soon as it has or when the time is up.
+func (c *components) wait(name string, limit time.Duration) (message, error) {
+	p, err := c.state(name)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(limit):
+	}
+	if p, err = c.state(name); err != nil {
+		return nil, err
+	}
+	if p.status == "" {
+		return message{"pid": p.pid}, nil
+	}
+	return message{"pid": p.pid, "ended": p.status}, nil
+}
+
+// setClock also feeds fresh random bytes to the kernel: a restored guest repeats the old ones.
+func setClock(nanos int64, random string) error {
+	now := unix.NsecToTimeval(nanos)
+	if err := unix.Settimeofday(&now); err != nil {
+		return fmt.Errorf("set the clock: %w", err)
+	}
+	bytes, err := base64.StdEncoding.DecodeString(random)
+	if err != nil || len(bytes) == 0 {
+		return err
+	}
+	return reseed(bytes)
+}
+
+// timers sleeps a short while on each processor at the same time and tells how long that took, in milliseconds.
+//
+// In a badly restored guest the timer of a processor never fires, and a sleep there never ends: then its entry is -1.
+func timers(limit time.Duration) (message, error) {
+	const nap = 2 * time.Millisecond
+	type slept struct {
+		cpu    int
+		millis float64
+	}
+	cpus := runtime.NumCPU()
+	done := make(chan slept, cpus)
+	for cpu := range cpus {
+		go func() {
+			// Never unlocked: the thread ends with the goroutine, and its affinity with it.
+			runtime.LockOSThread()
+			var set unix.CPUSet
+			set.Set(cpu)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				return
+			}
+			begin := time.Now()
+			request := unix.NsecToTimespec(nap.Nanoseconds())
+			unix.Nanosleep(&request, nil)
+			done <- slept{cpu, float64(time.Since(begin).Microseconds()) / 1000}
+		}()
+	}
+	millis := make([]float64, cpus)
+	for cpu := range millis {
+		millis[cpu] = -1
+	}
+	deadline := time.After(limit)
+	for range cpus {
+		select {
+		case s := <-done:
+			millis[s.cpu] = s.millis
+		case <-deadline:
+			return message{"millis": millis}, nil
+		}
+	}
+	return message{"millis": millis}, nil
+}
+
+// measure runs a program to its end and tells its output, its time in seconds, and how it ended.
+func (c *components) measure(name, program string, args []string, env map[string]string) (message, error) {
+	begin := time.Now()
+	p, output, err := c.spawn(name, program, args, env)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	text, err := io.ReadAll(output)
+	if err != nil {
+		return nil, err
+	}
+	<-p.ended
+	seconds := time.Since(begin).Seconds()
+	return message{"seconds": seconds, "output": string(text), "ended": p.status}, nil
+}
+
+func writeFile(path string, mode os.FileMode, data string) error {
+	bytes, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(path, bytes, mode)
+}
+
+// readFile gives a part of a file and the size of the whole.
+func readFile(path string, offset, length int64) (message, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	buffer := make([]byte, max(0, min(length, info.Size()-offset)))
+	if _, err := file.ReadAt(buffer, offset); err != nil && err != io.EOF {
+		return nil, err
+	}
+	return message{"size": info.Size(), "data": base64.StdEncoding.EncodeToString(buffer)}, nil
+}
+
+// trim gives memory back that a snapshot would otherwise carry: caches of files that can be read again.
+func trim() error {
+	unix.Sync()
+	return os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0o200)
+}
+
+func release() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+func notifyChildren(to chan<- os.Signal) { signal.Notify(to, syscall.SIGCHLD) }

@@ -1,0 +1,6 @@
+// The first process of a system VM: it serves the harness and supervises the components.
+module archproof/components/guest
+
+go 1.26.0
+
+require golang.org/x/sys v0.49.0

@@ -1,0 +1,53 @@
+// The first process of a system VM.
+//
+// It mounts, loads modules, brings up the network, and then does what the harness asks through a virtio-serial port:
+// start and signal components, set the clock, read files. It decides nothing by itself; what runs, with which flags
+// and when, is the harness's business. The protocol is in control.go.
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "init: this program is the first process of a virtual machine and does nothing elsewhere")
+		os.Exit(2)
+	}
+	if err := boot(); err != nil {
+		// The harness reads the console: the cause must stand there before the kernel panics over its lost init.
+		fmt.Printf("archproof: fatal: %v\n", err)
+		time.Sleep(100 * time.Millisecond)
+		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	}
+}
+
+// boot runs until the machine is switched off.
+func boot() error {
+	if err := mount(); err != nil {
+		return err
+	}
+	if err := loadModules("/modules"); err != nil {
+		return err
+	}
+	if err := network(); err != nil {
+		return err
+	}
+	control, err := openPort("archproof.control")
+	if err != nil {
+		return err
+	}
+	logs, err := openPort("archproof.logs")
+	if err != nil {
+		return err
+	}
+	fmt.Println("archproof: up")
+	components := newComponents(newSender(logs))
+	go components.reap()
+	go shell()
+	return serve(control, components)
+}

@@ -1,0 +1,151 @@
+//! A cluster that runs: control over its components, evidence, and its end.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use anyhow::Context;
+use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError};
+use rustix::process::Signal;
+
+use crate::component::Component;
+use crate::flags;
+use crate::host::Host;
+use crate::plan::ControlPlane;
+
+/// A running cluster and the power to end it. Dropping it kills what still runs.
+pub struct Booted {
+    pub cluster: Cluster,
+    /// Component name to the version it was built as.
+    pub versions: BTreeMap<String, String>,
+    processes: Arc<Processes>,
+    data: Vec<(String, PathBuf)>,
+}
+
+impl Booted {
+    /// Puts together what a provider has started. The control planes' profiles are added to `info`.
+    pub(crate) fn new(
+        mut info: ClusterInfo,
+        artifacts: &Artifacts,
+        host: Arc<dyn Host>,
+        planes: Vec<ControlPlane>,
+    ) -> Booted {
+        let mut components = BTreeMap::new();
+        let mut data = Vec::new();
+        for plane in planes {
+            components.extend(plane.components.into_iter().map(|c| (c.name.clone(), c)));
+            info.profiles.insert(plane.info.name.clone(), plane.info);
+            data.extend(plane.data);
+        }
+        let processes = Arc::new(Processes { host, components: Mutex::new(components) });
+        let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
+        let control: Arc<dyn Control> = processes.clone();
+        Booted { cluster: Cluster { info, control: Some(control) }, versions, processes, data }
+    }
+
+    /// Ends everything. With `evidence`, the components first end in order, and every store's database file is copied
+    /// into that folder while nobody writes to it.
+    pub fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
+        let collected = match evidence {
+            Some(into) => {
+                self.stop();
+                self.collect_stores(into)
+            }
+            None if self.cluster.info.machine.is_none() => {
+                self.stop();
+                Ok(())
+            }
+            // A machine that is switched off needs nobody to end in order.
+            None => Ok(()),
+        };
+        self.processes.host.end();
+        collected
+    }
+
+    fn collect_stores(&self, into: &Path) -> anyhow::Result<()> {
+        std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
+        for (name, data) in &self.data {
+            self.processes.host.fetch(&data.join("member/snap/db"), &into.join(format!("{name}.db")))?;
+        }
+        Ok(())
+    }
+
+    /// Ends all components in order: apiservers first, so that none complains about a lost store.
+    fn stop(&self) {
+        let mut components = self.processes.lock();
+        if components.values_mut().any(|c| is_store(c) && c.has_died()) {
+            // An apiserver without its store does not end before its grace has passed.
+            for apiserver in components.values_mut().filter(|c| !is_store(c)) {
+                // Whoever cannot be killed ends with its machine.
+                let _ = apiserver.kill();
+            }
+        }
+        for stores in [false, true] {
+            let mut these: Vec<_> = components.values_mut().filter(|c| is_store(c) == stores).collect();
+            these.iter_mut().for_each(|component| component.ask_to_stop());
+            for component in &mut these {
+                let _ = component.stop();
+            }
+        }
+    }
+}
+
+/// All components by name; implements control over them.
+struct Processes {
+    host: Arc<dyn Host>,
+    components: Mutex<BTreeMap<String, Component>>,
+}
+
+impl Processes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Component>> {
+        self.components.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl Control for Processes {
+    fn components(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError> {
+        // Taken out while the action runs, so that one slow restart does not hold up the others.
+        let mut taken = self
+            .lock()
+            .remove(component)
+            .ok_or_else(|| ControlError(format!("there is no component `{component}`, or it is being changed")))?;
+        let result = apply(&mut taken, action);
+        self.lock().insert(component.to_owned(), taken);
+        result.map_err(|error| ControlError(format!("{action:?} of {component}: {error:#}")))
+    }
+
+    fn log(&self, component: &str) -> Result<String, ControlError> {
+        let components = self.lock();
+        let found = components.get(component).ok_or_else(|| ControlError(format!("no component `{component}`")))?;
+        let bytes = std::fs::read(&found.program.log)
+            .map_err(|error| ControlError(format!("failed to read {}: {error}", found.program.log.display())))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn casualty(&self) -> Option<String> {
+        self.host.casualty().or_else(|| self.lock().values_mut().find_map(Component::casualty))
+    }
+}
+
+fn is_store(component: &Component) -> bool {
+    component.name.contains("/etcd-")
+}
+
+fn apply(component: &mut Component, action: &Action) -> anyhow::Result<()> {
+    match action {
+        Action::Start => component.start(),
+        Action::Stop => component.stop(),
+        Action::Kill => component.kill(),
+        Action::Pause => component.signal(Signal::STOP),
+        Action::Resume => component.signal(Signal::CONT),
+        Action::Restart { flags } => {
+            component.stop()?;
+            flags::change(&mut component.flags, flags);
+            component.start()
+        }
+    }
+}

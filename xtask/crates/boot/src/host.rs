@@ -1,0 +1,103 @@
+//! Where processes of components live: on this machine, or in a guest (`qemu`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use proc::{Daemon, Spec};
+use rustix::process::Signal;
+
+/// A component's program without its flags. Paths are those of the place where it runs; the log is always here.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    /// `default/kube-apiserver`.
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) log: PathBuf,
+}
+
+/// A place that can run programs.
+pub(crate) trait Host: Send + Sync {
+    fn start(&self, program: &Program, flags: Vec<String>) -> anyhow::Result<Box<dyn Running>>;
+    /// Takes over what was started in an earlier life of the place.
+    fn adopt(&self, program: &Program) -> anyhow::Result<Box<dyn Running>>;
+    /// Copies a file from there to here.
+    fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()>;
+    /// Why the place itself can no longer be trusted, if so.
+    fn casualty(&self) -> Option<String>;
+    /// Ends the place with everything in it, at once. Nothing happens where it is this machine.
+    fn end(&self);
+}
+
+/// A process. Dropping it kills it.
+pub(crate) trait Running: Send {
+    /// How it ended; None while it runs.
+    fn ended(&mut self) -> Option<String>;
+    /// To the whole process group; no error if it has ended.
+    fn signal(&mut self, signal: Signal) -> anyhow::Result<()>;
+    /// TERM, and KILL when it has not ended after `grace`; returns when it is gone.
+    fn stop(&mut self, grace: Duration) -> anyhow::Result<()>;
+    /// KILL; returns when it is gone.
+    fn kill(&mut self) -> anyhow::Result<()>;
+}
+
+/// This machine.
+pub(crate) struct Local {
+    /// Where processes are noted for the sweep of a later run.
+    pub(crate) ledger: PathBuf,
+}
+
+impl Host for Local {
+    fn start(&self, program: &Program, flags: Vec<String>) -> anyhow::Result<Box<dyn Running>> {
+        let Program { name, path, args, env, log } = program.clone();
+        let args = args.into_iter().chain(flags).collect();
+        let spec = Spec { name, program: path, args, env, dir: None, log, ledger: self.ledger.clone() };
+        Ok(Box::new(Daemon::start(spec)?))
+    }
+
+    fn adopt(&self, program: &Program) -> anyhow::Result<Box<dyn Running>> {
+        bail!("{} cannot be taken over: no process of this machine outlives its run", program.name)
+    }
+
+    fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()> {
+        let copied = std::fs::copy(there, here);
+        copied.with_context(|| format!("failed to copy {} to {}", there.display(), here.display()))?;
+        Ok(())
+    }
+
+    fn casualty(&self) -> Option<String> {
+        None
+    }
+
+    fn end(&self) {}
+}
+
+impl Running for Daemon {
+    fn ended(&mut self) -> Option<String> {
+        Daemon::ended(self).map(|status| status.to_string())
+    }
+
+    fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
+        Daemon::signal(self, signal);
+        Ok(())
+    }
+
+    fn stop(&mut self, grace: Duration) -> anyhow::Result<()> {
+        gone(self.name().to_owned(), Daemon::stop(self, grace).is_some())
+    }
+
+    fn kill(&mut self) -> anyhow::Result<()> {
+        gone(self.name().to_owned(), Daemon::kill(self).is_some())
+    }
+}
+
+fn gone(name: String, gone: bool) -> anyhow::Result<()> {
+    if gone {
+        Ok(())
+    } else {
+        bail!("{name} is still there after SIGKILL; is a disk or a device of this machine stuck?")
+    }
+}

@@ -1,0 +1,247 @@
+//! Control planes on paper and their start: which components a profile has, with which files, ports and flags.
+//!
+//! Where they run is in the [`Place`]; how that place came to be is the provider's business (`process`, `qemu`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use model::{Artifact, Artifacts, Profile, ProfileInfo, StoreInfo, Target};
+use proc::RunDir;
+use proc::deadline::OnInterrupt;
+use proc::run_dir::write_private_file;
+use reqwest::blocking::Client;
+
+use crate::component::{Component, Ready, Times};
+use crate::flags::{self, Flags, StorePorts, url};
+use crate::host::{Host, Program};
+use crate::kubeconfig;
+use crate::pki::Pki;
+
+/// A native component is ready within 3 s; this is for a machine that is busy with something else as well.
+const START: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Where components run.
+pub(crate) struct Place<'a> {
+    pub(crate) host: Arc<dyn Host>,
+    /// At least 1; every deadline is multiplied by it.
+    pub(crate) factor: f64,
+    /// The address that servers listen on, there.
+    pub(crate) listen: &'static str,
+    pub(crate) root: Root,
+    /// The port of a listener, by its name.
+    pub(crate) doors: &'a (dyn Fn(&str) -> anyhow::Result<Door> + Sync),
+    /// Program and leading arguments that run a component there.
+    pub(crate) command: &'a (dyn Fn(&Artifact) -> (PathBuf, Vec<String>) + Sync),
+    /// Components started at the same time.
+    pub(crate) width: usize,
+}
+
+/// The run's private folder, as it is called here and there.
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    pub(crate) here: PathBuf,
+    pub(crate) there: PathBuf,
+}
+
+/// A port as the component knows it, and as it is reached from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Door {
+    pub(crate) inside: u16,
+    pub(crate) outside: u16,
+}
+
+/// Everything a control plane is made from.
+pub(crate) struct Plan<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) artifacts: &'a Artifacts,
+    /// With the paths of this side.
+    pub(crate) pki: &'a Pki,
+    pub(crate) run: &'a RunDir,
+    pub(crate) place: Place<'a>,
+}
+
+/// A profile that is ready to be started.
+pub(crate) struct Draft {
+    pub(crate) stores: Vec<Component>,
+    pub(crate) apiserver: Component,
+    pub(crate) info: ProfileInfo,
+    /// `PROFILE.STORE` to its data folder, there.
+    pub(crate) data: Vec<(String, PathBuf)>,
+}
+
+/// A profile whose components run.
+pub(crate) struct ControlPlane {
+    pub(crate) info: ProfileInfo,
+    pub(crate) components: Vec<Component>,
+    pub(crate) data: Vec<(String, PathBuf)>,
+}
+
+impl Root {
+    /// The name that a path of this side has on the other.
+    pub(crate) fn there(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(&self.here).map_or_else(|_| path.to_owned(), |rest| self.there.join(rest))
+    }
+}
+
+/// Does `work` for each of `items`, at most `width` at a time; nothing new is begun after the first error.
+///
+/// A start is work for the processor alone, and more at once only make each other miss their deadlines.
+pub(crate) fn side_by_side<T: Sync, R: Send>(
+    items: &[T],
+    width: usize,
+    work: impl Fn(&T) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = work(item);
+            let failed = result.is_err();
+            done.push(result);
+            if failed {
+                next.store(items.len(), Ordering::Relaxed);
+            }
+        }
+        done
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..width.max(1)).map(|_| scope.spawn(work)).collect();
+        let results = threads.into_iter().flat_map(|thread| thread.join().expect("no boot thread panics"));
+        // Collected before the first error is looked for, so that every component is dropped, and thereby ended.
+        results.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+impl Draft {
+    /// Starts the components; `started` gets each one that was launched, also when a later one fails.
+    pub(crate) fn start(self, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
+        let Draft { stores, apiserver, info, data } = self;
+        for mut etcd in stores {
+            let launched = etcd.launch();
+            started.push(etcd);
+            launched?;
+        }
+        for etcd in started.iter_mut() {
+            etcd.wait_ready(OnInterrupt::Stop)?;
+        }
+        started.push(apiserver);
+        if let Some(apiserver) = started.last_mut() {
+            apiserver.start()?;
+        }
+        Ok(ControlPlane { info, components: std::mem::take(started), data })
+    }
+
+    /// Takes over components that run already.
+    pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
+        let Draft { stores, apiserver, info, data } = self;
+        let mut components = stores;
+        components.push(apiserver);
+        components.iter_mut().try_for_each(Component::adopt)?;
+        Ok(ControlPlane { info, components, data })
+    }
+}
+
+impl Plan<'_> {
+    /// Everything of a profile but its processes: ports, folders, files, flags. Files that exist are kept.
+    pub(crate) fn draft(&self, profile: &Profile, attempt: usize) -> anyhow::Result<Draft> {
+        let place = &self.place;
+        let dir = self.run.private_dir(&format!("{}/{attempt}", profile.name))?;
+        let pki = self.pki.seen_from(&place.root);
+        // As the apiserver knows them, and as the suite does.
+        let mut servers = BTreeMap::new();
+        let mut endpoints = BTreeMap::new();
+        let mut data = Vec::new();
+        let mut stores = Vec::new();
+        for store in &profile.stores {
+            let name = format!("{}/etcd-{}", profile.name, store.name);
+            let client = (place.doors)(&name)?;
+            let ports = StorePorts { client: client.inside, peer: (place.doors)(&format!("{name}/peer"))?.inside };
+            servers.insert(store.name.clone(), url(ports.client));
+            endpoints.insert(store.name.clone(), url(client.outside));
+            let folder =
+                place.root.there(&self.run.private_dir(&format!("{}/{attempt}/{}", profile.name, store.name))?);
+            let flags = flags::etcd(store, &folder, &ports, place.listen, &pki);
+            data.push((format!("{}.{}", profile.name, store.name), folder));
+            stores.push(self.component(name, "etcd", flags, format!("{}/readyz", url(client.outside)))?);
+        }
+        let there = place.root.there(&dir);
+        for (name, text) in &profile.files {
+            let file = dir.join(name);
+            if !file.exists() {
+                write_private_file(&file, flags::fill(text, &there, &servers)?.as_bytes())?;
+            }
+        }
+        let name = format!("{}/kube-apiserver", profile.name);
+        let door = (place.doors)(&name)?;
+        let flags = flags::apiserver(profile, &there, door.inside, place.listen, &servers, &pki)?;
+        let info = self.info(profile, &dir, door.outside, &endpoints, &flags)?;
+        let apiserver = self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(door.outside)))?;
+        Ok(Draft { stores, apiserver, info, data })
+    }
+
+    fn component(&self, name: String, program: &str, flags: Flags, ready: String) -> anyhow::Result<Component> {
+        let artifact = artifact(self.artifacts, program)?;
+        let (path, args) = (self.place.command)(artifact);
+        let env = self.target.component_env.get(program).cloned().unwrap_or_default();
+        let log = self.run.log(&name);
+        let times = Times { start: self.scaled(START), grace: self.scaled(GRACE) };
+        let ready = Ready { client: self.client()?, url: ready };
+        Ok(Component::new(Program { name, path, args, env, log }, flags, ready, times, self.place.host.clone()))
+    }
+
+    /// Asks for readiness.
+    pub(crate) fn client(&self) -> anyhow::Result<Client> {
+        let config = tls::client(&self.pki.admin, tls::Alpn::Unset)?;
+        Client::builder()
+            .tls_backend_preconfigured(config)
+            .no_proxy()
+            .timeout(self.scaled(Duration::from_secs(5)))
+            .build()
+            .context("failed to make the client that asks for readiness")
+    }
+
+    fn info(
+        &self,
+        profile: &Profile,
+        dir: &Path,
+        port: u16,
+        endpoints: &BTreeMap<String, String>,
+        flags: &Flags,
+    ) -> anyhow::Result<ProfileInfo> {
+        let kubeconfig = dir.join("kubeconfig");
+        write_private_file(&kubeconfig, kubeconfig::render(&url(port), &self.pki.admin)?.as_bytes())?;
+        let stores = profile.stores.iter().map(|store| StoreInfo {
+            name: store.name.clone(),
+            endpoint: endpoints[&store.name].clone(),
+            tls: self.pki.admin.clone(),
+            resources: store.resources.clone(),
+        });
+        Ok(ProfileInfo {
+            name: profile.name.clone(),
+            apiserver: url(port),
+            tls: self.pki.admin.clone(),
+            kubeconfig,
+            prefix: profile.prefix.clone(),
+            stores: stores.collect(),
+            flags: flags.clone(),
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// A deadline for this place.
+    fn scaled(&self, limit: Duration) -> Duration {
+        limit.mul_f64(self.place.factor)
+    }
+}
+
+pub(crate) fn artifact<'a>(artifacts: &'a Artifacts, component: &str) -> anyhow::Result<&'a Artifact> {
+    match artifacts.by_component.get(component) {
+        Some(artifact) => Ok(artifact),
+        None => bail!("{component} was not built; `cargo xtask build --component {component}` builds it"),
+    }
+}

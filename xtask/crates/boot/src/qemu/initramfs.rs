@@ -1,0 +1,87 @@
+//! The guest's file system: cpio segments in the cache, put together into one file for each boot.
+//!
+//! `base` (init, shell, folders), `modules`, and one segment for each component, so that a changed component does not
+//! make anything else be written again. What differs from run to run (keys, flags) is not in it: the harness sends it
+//! when the guest is up.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use model::{Artifact, Artifacts, MachineFiles};
+
+use super::cpio::Archive;
+use crate::plan::artifact;
+
+/// Where components lie in the guest.
+pub(crate) const PROGRAMS: &str = "/bin";
+/// The component that is the guest's first process.
+pub(crate) const INIT: &str = "init";
+const HOSTS: &[u8] = b"127.0.0.1 localhost\n";
+const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\n";
+
+/// Writes the initramfs of a VM with `components` to `file`.
+pub(crate) fn write(file: &Path, files: &MachineFiles, artifacts: &Artifacts) -> anyhow::Result<()> {
+    let failed = || format!("failed to write the initramfs {}", file.display());
+    let mut to = BufWriter::with_capacity(1 << 20, File::create(file).with_context(failed)?);
+    base(&mut to, &read(&artifact(artifacts, INIT)?.path)?, &read(&files.busybox)?).with_context(failed)?;
+    let modules = files.modules.iter().map(|path| Ok((module_name(path)?, read(path)?)));
+    modules_segment(&mut to, &modules.collect::<anyhow::Result<Vec<_>>>()?).with_context(failed)?;
+    for component in components(artifacts) {
+        component_segment(&mut to, &component.component, &read(&component.path)?).with_context(failed)?;
+    }
+    to.flush().with_context(failed)
+}
+
+/// The components that run in the guest, apart from its first process.
+pub(crate) fn components(artifacts: &Artifacts) -> impl Iterator<Item = &Artifact> {
+    artifacts.by_component.values().filter(|artifact| artifact.component != INIT)
+}
+
+/// What a component is called in the guest.
+pub(crate) fn program(artifact: &Artifact) -> PathBuf {
+    Path::new(PROGRAMS).join(&artifact.component)
+}
+
+fn base(to: impl Write, init: &[u8], busybox: &[u8]) -> io::Result<()> {
+    let mut archive = Archive::new(to);
+    for folder in ["bin", "dev", "etc", "modules", "proc", "run", "sys", "tmp"] {
+        archive.folder(folder, 0o755)?;
+    }
+    archive.folder("root", 0o700)?;
+    // The kernel opens it for the first process before anything is mounted.
+    archive.device("dev/console", 0o600, 5, 1)?;
+    archive.file("etc/hosts", 0o644, HOSTS)?;
+    archive.file("etc/passwd", 0o644, PASSWD)?;
+    archive.file("bin/busybox", 0o755, busybox)?;
+    archive.file("init", 0o755, init)?;
+    archive.finish()?;
+    Ok(())
+}
+
+/// Numbered, because the order in which modules are loaded is the order of their names.
+fn modules_segment(to: impl Write, modules: &[(String, Vec<u8>)]) -> io::Result<()> {
+    let mut archive = Archive::new(to);
+    for (number, (name, content)) in modules.iter().enumerate() {
+        archive.file(&format!("modules/{number:03}-{name}"), 0o644, content)?;
+    }
+    archive.finish()?;
+    Ok(())
+}
+
+fn component_segment(to: impl Write, name: &str, content: &[u8]) -> io::Result<()> {
+    let mut archive = Archive::new(to);
+    archive.file(&format!("bin/{name}"), 0o755, content)?;
+    archive.finish()?;
+    Ok(())
+}
+
+fn module_name(path: &Path) -> anyhow::Result<String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    Ok(name.ok_or_else(|| anyhow!("{} is no name of a kernel module", path.display()))?.to_owned())
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(file).with_context(|| format!("failed to read {}", file.display()))
+}

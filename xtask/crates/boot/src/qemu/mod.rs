@@ -1,0 +1,457 @@
+//! The provider `qemu`: all control planes of a run in one system VM of the target's architecture.
+//!
+//! A guest is booted cold, from a kernel and a generated initramfs, or warm, from a memory snapshot of an earlier cold
+//! boot of the same. Where QEMU and the kernel come from is not decided here: see [`model::MachineFiles`].
+
+mod console;
+mod cpio;
+mod guest;
+mod initramfs;
+mod qmp;
+mod snapshot;
+mod vm;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use model::{Artifact, Artifacts, ClusterInfo, Machine, MachineFiles, MachineInfo, Profile, Target};
+use proc::progress::{Phase, elapsed};
+use proc::{RunDir, interrupt};
+
+use crate::Topology;
+use crate::booted::Booted;
+use crate::execution::{REFERENCE, check_version, numbers};
+use crate::flags::{self, StorePorts};
+use crate::host::{Host, Program};
+use crate::pki::{self, Pki};
+use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, side_by_side};
+
+use guest::{Guest, GuestHost};
+use snapshot::Snapshot;
+use vm::{Hardware, Memory, Vm};
+
+pub use snapshot::FOLDER as SNAPSHOTS;
+
+/// The run's private folder in the guest.
+const ROOT: &str = "/run/archproof";
+/// First port in the guest; below the range of outgoing connections.
+const FIRST_PORT: u16 = 10_000;
+/// From power-on to init: 5 s on the machine this was written on, more where several guests share one.
+const BOOT: Duration = Duration::from_secs(300);
+/// A kernel that boots says something every few seconds.
+const SILENCE: Duration = Duration::from_secs(90);
+/// A healthy guest's timers fire within milliseconds, also right after a restore.
+const TIMERS: Duration = Duration::from_secs(2);
+const PORT_ATTEMPTS: usize = 5;
+/// The oldest QEMU whose restored guests are healthy.
+const SAVES: (u32, u32) = (11, 1);
+/// The memory of some machines has to be a multiple of this.
+const MEMORY_UNIT: u32 = 256;
+
+/// What a VM is made from.
+pub struct Request<'a> {
+    pub target: &'a Target,
+    /// With the guest's first process, the component `init`.
+    pub artifacts: &'a Artifacts,
+    pub files: &'a MachineFiles,
+    pub topology: &'a Topology,
+    pub accelerator: &'a Accelerator,
+    /// Snapshots lie in a folder below it.
+    pub cache: &'a Path,
+    /// Neither reads nor makes a snapshot.
+    pub cold: bool,
+}
+
+/// What executes the guest's instructions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accelerator {
+    /// `kvm` or `tcg`, as `-accel` takes it.
+    pub name: String,
+    /// Why this one.
+    pub reason: String,
+}
+
+/// The component that must be built beside those under test.
+pub const INIT: &str = initramfs::INIT;
+
+/// Boots a VM with a control plane for every profile. Nothing is left running when this fails.
+pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
+    tls::install();
+    let target = request.target;
+    let machine = target.machine.as_ref();
+    let machine = machine.ok_or_else(|| anyhow!("{} has no `machine:` in its target file", target.name))?;
+    let phase = Phase::start(format!("boot {}", target.name));
+    let job = Job { request, machine, run, memory_mib: memory(machine, request.topology), phase: &phase };
+    let mut notes = Vec::new();
+    let cold = request.cold || !job.can_be_saved(&mut notes);
+    let warm = if cold { None } else { job.warm(&mut notes)? };
+    let up = match warm {
+        Some(up) => up,
+        None => job.cold(!cold, &mut notes)?,
+    };
+    interrupt::check()?;
+    let info = job.info(&up, notes);
+    let how = if up.warm { "warm" } else { "cold" };
+    phase.done(&format!(
+        "{} control planes ready, {}, {how}, factor {:.1}",
+        up.planes.len(),
+        info.execution,
+        info.factor
+    ));
+    Ok(Booted::new(info, request.artifacts, up.host, up.planes))
+}
+
+/// One boot, tried warm and cold.
+struct Job<'a> {
+    request: &'a Request<'a>,
+    machine: &'a Machine,
+    run: &'a RunDir,
+    memory_mib: u32,
+    phase: &'a Phase,
+}
+
+/// A guest whose components run.
+struct Up {
+    host: Arc<dyn Host>,
+    planes: Vec<ControlPlane>,
+    factor: f64,
+    warm: bool,
+    time: Duration,
+}
+
+impl Job<'_> {
+    /// Older ones restore guests whose timers never fire: on three of five architectures, with two processors.
+    fn can_be_saved(&self, notes: &mut Vec<String>) -> bool {
+        let version = &self.request.files.emulator.version;
+        let (major, minor) = SAVES;
+        let new_enough = numbers(version) >= vec![major, minor];
+        if !new_enough {
+            notes.push(format!("no memory snapshot: QEMU {version} is older than {major}.{minor}, see --qemu"));
+        }
+        new_enough
+    }
+
+    /// None, with a note, where there is no snapshot that comes up healthy.
+    fn warm(&self, notes: &mut Vec<String>) -> anyhow::Result<Option<Up>> {
+        let place = self.snapshots()?;
+        let tried = match place.find() {
+            Ok(None) => return Ok(None),
+            Ok(Some(snapshot)) => self.restore(&snapshot),
+            Err(error) => Err(error),
+        };
+        match tried {
+            Ok(up) => Ok(Some(up)),
+            Err(error) => {
+                interrupt::check()?;
+                place.remove();
+                let note = format!("the memory snapshot was dropped, the guest boots cold: {error:#}");
+                proc::progress::say(&format!("boot {}: {note}", self.request.target.name));
+                notes.push(note);
+                Ok(None)
+            }
+        }
+    }
+
+    fn restore(&self, snapshot: &Snapshot) -> anyhow::Result<Up> {
+        let begin = Instant::now();
+        self.phase.status("restoring the guest's memory");
+        snapshot.unpack(self.run)?;
+        std::thread::scope(|scope| {
+            let intact = scope.spawn(|| snapshot.verify());
+            let (guest, doors) = self.start(Memory::Snapshot(&snapshot.ram()), None)?;
+            let state = snapshot.state().display().to_string();
+            guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).restore(&state)?;
+            guest.set_clock()?;
+            guest.check_timers(TIMERS).context("the restored guest is not healthy")?;
+            let host: Arc<dyn Host> = Arc::new(GuestHost(Arc::new(guest)));
+            let factor = snapshot.factor();
+            let pki = pki::existing(self.run);
+            let planes = self.with_plan(&pki, factor, &host, &doors, |plan| {
+                let drafts = self.drafts(plan)?;
+                drafts.into_iter().map(Draft::adopt).collect::<anyhow::Result<Vec<_>>>()
+            })?;
+            self.phase.status("asking the restored components");
+            let planes = ready(planes, usize::from(self.machine.cpus) * 2)?;
+            let time = begin.elapsed();
+            intact.join().map_err(|_| anyhow!("the snapshot could not be verified"))??;
+            Ok(Up { host, planes, factor, warm: true, time })
+        })
+    }
+
+    fn cold(&self, save: bool, notes: &mut Vec<String>) -> anyhow::Result<Up> {
+        let begin = Instant::now();
+        self.phase.status(format!("booting the kernel ({})", self.execution()));
+        // A failed warm start has left some.
+        for name in self.request.topology.profiles.iter().map(|p| p.name.as_str()).chain(["pki"]) {
+            let _ = std::fs::remove_dir_all(self.run.private().join(name));
+        }
+        let pki = pki::create(self.run)?;
+        let initramfs = self.run.private_dir("vm")?.join("initramfs");
+        initramfs::write(&initramfs, self.request.files, self.request.artifacts)?;
+        let memory = vm::fresh_memory(self.memory_mib)?;
+        let (guest, doors) = self.start(Memory::Fresh(&memory), Some(&initramfs))?;
+        guest.greeted(BOOT, SILENCE)?;
+        // QEMU has read it.
+        std::fs::remove_file(&initramfs).ok();
+        guest.set_clock()?;
+        self.phase.status("trying the components in the guest");
+        let factor = match self.machine.factor {
+            Some(factor) => f64::from(factor),
+            None => self.calibrate(&guest)?,
+        };
+        let guest = Arc::new(guest);
+        let host: Arc<dyn Host> = Arc::new(GuestHost(Arc::clone(&guest)));
+        self.phase.status(format!("starting {} control planes", self.request.topology.profiles.len()));
+        let planes = self.with_plan(&pki, factor, &host, &doors, |plan| {
+            let drafts = self.drafts(plan)?;
+            self.send_files(&guest)?;
+            let drafts: Vec<_> = drafts.into_iter().map(|draft| std::sync::Mutex::new(Some(draft))).collect();
+            side_by_side(&drafts, plan.place.width, |draft| {
+                let draft = draft.lock().unwrap_or_else(|e| e.into_inner()).take();
+                let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
+                let name = draft.info.name.clone();
+                draft.start(&mut Vec::new()).with_context(|| format!("profile `{name}` did not start"))
+            })
+        });
+        let planes = planes.map_err(|error| match host.casualty() {
+            Some(cause) => error.context(format!("the guest is lost: {cause}")),
+            None => error,
+        })?;
+        let time = begin.elapsed();
+        if save {
+            match self.save(&guest, &memory, factor) {
+                Ok(size) => {
+                    proc::progress::say(&format!(
+                        "boot {}: memory snapshot saved, {} MiB, in {}",
+                        self.request.target.name,
+                        size >> 20,
+                        elapsed(begin.elapsed() - time)
+                    ));
+                }
+                Err(error) => {
+                    interrupt::check()?;
+                    // The guest must go on whatever became of its copy.
+                    guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).resume()?;
+                    guest.set_clock()?;
+                    let note = format!("no memory snapshot could be made: {error:#}");
+                    proc::progress::say(&format!("boot {}: {note}", self.request.target.name));
+                    notes.push(note);
+                }
+            }
+        }
+        Ok(Up { host, planes, factor, warm: false, time })
+    }
+
+    /// Starts QEMU; again with other ports when one was taken between its choice and its use.
+    fn start(&self, memory: Memory<'_>, initramfs: Option<&Path>) -> anyhow::Result<(Guest, BTreeMap<String, Door>)> {
+        let mut attempt = 1;
+        loop {
+            let doors = self.doors()?;
+            let outer: Vec<Door> = doors.values().copied().filter(|door| door.outside != 0).collect();
+            match Vm::start(&self.hardware(), memory, initramfs, &outer, self.run) {
+                Ok((vm, ports)) => return Ok((Guest::new(vm, ports)?, doors)),
+                Err(error) if vm::lost_a_port(&error) && attempt < PORT_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn hardware(&self) -> Hardware<'_> {
+        let accelerator = &self.request.accelerator.name;
+        let cpu = if accelerator == "kvm" { "host" } else { &self.machine.qemu.cpu };
+        let Request { files, .. } = self.request;
+        Hardware { machine: self.machine, files, memory_mib: self.memory_mib, accelerator, cpu }
+    }
+
+    /// A port for every listener; peers are reached only inside.
+    fn doors(&self) -> anyhow::Result<BTreeMap<String, Door>> {
+        let mut doors = BTreeMap::new();
+        for (name, inside) in listeners(&self.request.topology.profiles).into_iter().zip(FIRST_PORT..) {
+            let outside = if name.ends_with("/peer") { 0 } else { proc::ports::free()? };
+            doors.insert(name, Door { inside, outside });
+        }
+        Ok(doors)
+    }
+
+    fn with_plan<T>(
+        &self,
+        pki: &Pki,
+        factor: f64,
+        host: &Arc<dyn Host>,
+        doors: &BTreeMap<String, Door>,
+        then: impl FnOnce(&Plan<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let door = |name: &str| doors.get(name).copied().ok_or_else(|| anyhow!("{name} has no port"));
+        let command = |artifact: &Artifact| (initramfs::program(artifact), Vec::new());
+        let place = Place {
+            host: host.clone(),
+            factor,
+            listen: "0.0.0.0",
+            root: Root { here: self.run.private().to_owned(), there: PathBuf::from(ROOT) },
+            doors: &door,
+            command: &command,
+            width: usize::from(self.machine.cpus),
+        };
+        let Request { target, artifacts, .. } = self.request;
+        then(&Plan { target, artifacts, pki, run: self.run, place })
+    }
+
+    fn drafts(&self, plan: &Plan<'_>) -> anyhow::Result<Vec<Draft>> {
+        self.request.topology.profiles.iter().map(|profile| plan.draft(profile, 1)).collect()
+    }
+
+    /// Copies keys and the profiles' files into the guest.
+    fn send_files(&self, guest: &Guest) -> anyhow::Result<()> {
+        let root = Root { here: self.run.private().to_owned(), there: PathBuf::from(ROOT) };
+        let mut folders = vec![self.run.private().join("pki")];
+        folders.extend(self.request.topology.profiles.iter().map(|p| self.run.private().join(&p.name)));
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).with_context(|| format!("failed to list {}", folder.display()))? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if !path.ends_with("kubeconfig") {
+                    let content = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
+                    guest.write(&root.there(&path), 0o600, &content)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs each component's `--version` in the guest, which also proves that it runs at all.
+    fn calibrate(&self, guest: &Guest) -> anyhow::Result<f64> {
+        let mut slowest = REFERENCE;
+        for artifact in initramfs::components(self.request.artifacts) {
+            let program = Program {
+                name: format!("calibration/{}", artifact.component),
+                path: initramfs::program(artifact),
+                args: vec!["--version".into()],
+                env: self.request.target.component_env.get(&artifact.component).cloned().unwrap_or_default(),
+                log: PathBuf::new(),
+            };
+            let (output, time) = guest
+                .measure(&program)
+                .with_context(|| format!("{} does not even print its version in the guest", artifact.component))?;
+            check_version(artifact, &output)?;
+            slowest = slowest.max(time);
+        }
+        Ok(slowest.as_secs_f64() / REFERENCE.as_secs_f64())
+    }
+
+    fn save(&self, guest: &Guest, memory: &File, factor: f64) -> anyhow::Result<u64> {
+        self.phase.status("saving the guest's memory");
+        let place = self.snapshots()?;
+        let draft = place.draft()?;
+        guest.trim()?;
+        let mut qmp = guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner());
+        qmp.save(&draft.state().display().to_string())?;
+        let folders: Vec<String> =
+            self.request.topology.profiles.iter().map(|p| p.name.clone()).chain(["pki".to_owned()]).collect();
+        let size = place.save(&draft, memory, self.run, &folders, factor)?;
+        qmp.resume()?;
+        drop(qmp);
+        guest.set_clock()?;
+        Ok(size)
+    }
+
+    fn snapshots(&self) -> anyhow::Result<snapshot::Place> {
+        let Request { target, artifacts, files, topology, .. } = self.request;
+        let mut inputs = vec![files.digest.clone(), files.emulator.version.clone()];
+        inputs.extend(artifacts.by_component.values().map(|a| format!("{} {}", a.component, a.sha256)));
+        inputs.extend(self.hardware().arguments());
+        inputs.push(format!("{:?}", target.component_env));
+        for profile in &topology.profiles {
+            inputs.push(serde_json::to_string(profile)?);
+            inputs.push(fingerprint(profile)?);
+        }
+        if self.request.accelerator.name == "kvm" {
+            // A guest of the host's own processor does not run on another one.
+            inputs.push(std::fs::read_to_string("/proc/cpuinfo").map(|text| cpu_model(&text)).unwrap_or_default());
+        }
+        let names: Vec<&str> = topology.profiles.iter().map(|p| p.name.as_str()).collect();
+        Ok(snapshot::Place::new(self.request.cache, format!("{} {}", target.name, names.join(",")), &inputs))
+    }
+
+    fn execution(&self) -> String {
+        let Request { files, accelerator, .. } = self.request;
+        format!("QEMU {}, {}", files.emulator.version, accelerator.name)
+    }
+
+    fn info(&self, up: &Up, notes: Vec<String>) -> ClusterInfo {
+        let Request { target, files, accelerator, .. } = self.request;
+        let machine = MachineInfo {
+            emulator: format!("QEMU {} ({})", files.emulator.version, files.emulator.origin),
+            accelerator: accelerator.name.clone(),
+            reason: accelerator.reason.clone(),
+            kernel: files.release.clone(),
+            cpus: self.machine.cpus,
+            memory_mib: self.memory_mib,
+            warm: up.warm,
+            seconds: up.time.as_secs_f64(),
+            notes,
+            packages: files.packages.clone(),
+        };
+        ClusterInfo {
+            arch: target.name.clone(),
+            provider: "qemu".into(),
+            execution: self.execution(),
+            factor: up.factor,
+            profiles: BTreeMap::new(),
+            machine: Some(machine),
+        }
+    }
+}
+
+/// MiB for the guest with these profiles.
+pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
+    let profiles = u32::try_from(topology.profiles.len()).unwrap_or(u32::MAX);
+    machine.memory.profile.saturating_mul(profiles).saturating_add(machine.memory.base).next_multiple_of(MEMORY_UNIT)
+}
+
+/// The names of everything that listens, in the order of the profiles.
+fn listeners(profiles: &[Profile]) -> Vec<String> {
+    let of = |profile: &Profile| {
+        let stores = profile.stores.iter().map(|store| format!("{}/etcd-{}", profile.name, store.name));
+        let mut names: Vec<String> = stores.flat_map(|name| [name.clone(), format!("{name}/peer")]).collect();
+        names.push(format!("{}/kube-apiserver", profile.name));
+        names
+    };
+    profiles.iter().flat_map(of).collect()
+}
+
+/// The command lines of a profile, apart from what is fresh in every run: a snapshot holds processes with just these.
+fn fingerprint(profile: &Profile) -> anyhow::Result<String> {
+    let root = Root { here: PathBuf::from("/"), there: PathBuf::from(ROOT) };
+    let pki = pki::below(Path::new("/pki")).seen_from(&root);
+    let servers = profile.stores.iter().map(|store| (store.name.clone(), flags::url(1))).collect();
+    let mut all = vec![flags::apiserver(profile, Path::new(ROOT), 1, "0.0.0.0", &servers, &pki)?];
+    let ports = StorePorts { client: 1, peer: 2 };
+    let etcd = |store| flags::etcd(store, Path::new(ROOT), &ports, "0.0.0.0", &pki);
+    all.extend(profile.stores.iter().map(etcd));
+    Ok(serde_json::to_string(&all)?)
+}
+
+/// Asks every component once; the answer also proves that the store behind an apiserver answers.
+fn ready(planes: Vec<ControlPlane>, width: usize) -> anyhow::Result<Vec<ControlPlane>> {
+    let planes: Vec<_> = planes.into_iter().map(|plane| std::sync::Mutex::new(Some(plane))).collect();
+    side_by_side(&planes, width, |plane| {
+        let Some(mut plane) = plane.lock().unwrap_or_else(|e| e.into_inner()).take() else {
+            bail!("a profile was asked twice");
+        };
+        for component in &mut plane.components {
+            component.wait_ready(proc::deadline::OnInterrupt::Stop)?;
+        }
+        Ok(plane)
+    })
+}
+
+fn cpu_model(cpuinfo: &str) -> String {
+    let wanted =
+        |line: &&str| ["model name", "flags", "Features", "isa", "cpu\t"].iter().any(|key| line.starts_with(key));
+    cpuinfo.lines().filter(wanted).take(2).collect()
+}

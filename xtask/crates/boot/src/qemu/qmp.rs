@@ -1,0 +1,112 @@
+//! QEMU's monitor: commands as lines of JSON, each answered before the next.
+//!
+//! https://www.qemu.org/docs/master/interop/qmp-spec.html
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use proc::deadline::pause;
+use serde_json::{Value, json};
+
+/// A monitor answers at once unless the host itself is stuck.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Memory is not copied through the monitor, so what is left takes a moment.
+const MIGRATION: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+pub(crate) struct Qmp {
+    lines: BufReader<UnixStream>,
+    to: UnixStream,
+}
+
+impl Qmp {
+    /// Greets the monitor on a connection that QEMU has made.
+    pub(crate) fn new(connection: UnixStream) -> anyhow::Result<Qmp> {
+        connection.set_read_timeout(Some(ANSWER))?;
+        connection.set_write_timeout(Some(ANSWER))?;
+        let to = connection.try_clone().context("failed to duplicate the monitor's connection")?;
+        let mut qmp = Qmp { lines: BufReader::new(connection), to };
+        qmp.line().context("QEMU's monitor does not greet")?;
+        qmp.run("qmp_capabilities", json!({}))?;
+        Ok(qmp)
+    }
+
+    /// Runs a command and returns its answer.
+    pub(crate) fn run(&mut self, command: &str, arguments: Value) -> anyhow::Result<Value> {
+        let request = json!({ "execute": command, "arguments": arguments });
+        let sent = writeln!(self.to, "{request}");
+        sent.with_context(|| format!("failed to send `{command}` to QEMU's monitor"))?;
+        loop {
+            let mut answer = self.line().with_context(|| format!("QEMU's monitor did not answer `{command}`"))?;
+            if let Some(error) = answer.get("error") {
+                bail!("QEMU refused `{command}`: {}", error["desc"].as_str().unwrap_or("no reason given"));
+            }
+            if let Some(value) = answer.get_mut("return") {
+                return Ok(value.take());
+            }
+            // An event; what matters of them is seen otherwise.
+        }
+    }
+
+    /// Stops the processors and writes the state of all devices to `file`; memory that is shared stays where it is.
+    pub(crate) fn save(&mut self, file: &str) -> anyhow::Result<()> {
+        self.run("stop", json!({}))?;
+        self.ignore_shared_memory()?;
+        // The default is for a network; 0 would mean the default.
+        self.run("migrate-set-parameters", json!({ "max-bandwidth": 1_u64 << 40 }))?;
+        self.run("migrate", json!({ "uri": format!("file:{file}") }))?;
+        self.migrated("completed")
+    }
+
+    /// Reads what [`Qmp::save`] wrote into a QEMU that was started with `-incoming defer`, and lets it run.
+    pub(crate) fn restore(&mut self, file: &str) -> anyhow::Result<()> {
+        self.ignore_shared_memory()?;
+        self.run("migrate-incoming", json!({ "uri": format!("file:{file}") }))?;
+        self.migrated("completed")?;
+        self.resume()
+    }
+
+    pub(crate) fn resume(&mut self) -> anyhow::Result<()> {
+        self.run("cont", json!({}))?;
+        Ok(())
+    }
+
+    fn ignore_shared_memory(&mut self) -> anyhow::Result<()> {
+        let capabilities = json!([{ "capability": "x-ignore-shared", "state": true }]);
+        self.run("migrate-set-capabilities", json!({ "capabilities": capabilities }))?;
+        Ok(())
+    }
+
+    fn migrated(&mut self, wanted: &str) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        loop {
+            let answer = self.run("query-migrate", json!({}))?;
+            let status = answer["status"].as_str().unwrap_or("unknown");
+            if status == wanted {
+                return Ok(());
+            }
+            if matches!(status, "failed" | "cancelled") {
+                bail!("the migration {status}: {}", answer["error-desc"].as_str().unwrap_or("no reason given"));
+            }
+            if begin.elapsed() > MIGRATION {
+                bail!("the migration is still `{status}` after {} s", MIGRATION.as_secs());
+            }
+            proc::interrupt::check()?;
+            pause(LOOK_EVERY);
+        }
+    }
+
+    fn line(&mut self) -> anyhow::Result<Value> {
+        let mut line = String::new();
+        match self.lines.read_line(&mut line) {
+            Ok(0) => bail!("QEMU has closed its monitor"),
+            Ok(_) => Ok(serde_json::from_str(&line).with_context(|| format!("not JSON: {line}"))?),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                bail!("no answer within {} s", ANSWER.as_secs())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

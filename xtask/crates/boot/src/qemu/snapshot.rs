@@ -1,0 +1,358 @@
+//! Memory snapshots of booted guests, in the cache, found by a key over everything that went into the guest.
+//!
+//! A snapshot is a folder: `ram` (the guest's memory, sparse), `state` (the devices, written by QEMU), `private` (keys
+//! and files of the run that made it) and `snapshot.json`. Everything in it is as secret as a run's private folder.
+//! A restored guest maps `ram` privately, so any number of guests can start from one snapshot at the same time.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use proc::RunDir;
+use proc::run_dir::{make_private_dir, write_private_file};
+use ring::digest::{Context as Sha, SHA256};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Folder below the cache.
+pub const FOLDER: &str = "snapshots";
+/// Changes when older snapshots must not be read any more.
+const FORMAT: u32 = 1;
+/// The certificates in it are valid for a week.
+const LONGEST_AGE: Duration = Duration::from_secs(5 * 24 * 3600);
+/// All snapshots together, on disk. The least recently used go first.
+const BUDGET: u64 = 24 << 30;
+/// Zeroes are looked for in pieces of this size.
+const BLOCK: usize = 64 << 10;
+const META: &str = "snapshot.json";
+const RAM: &str = "ram";
+const STATE: &str = "state";
+const PRIVATE: &str = "private";
+
+/// What `snapshot.json` says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Meta {
+    format: u32,
+    key: String,
+    /// Architecture and profiles, for people.
+    title: String,
+    factor: f64,
+    ram: Sum,
+    state: Sum,
+}
+
+/// Length in bytes and a checksum that finds accidents, not attacks: whoever can write here owns the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Sum {
+    length: u64,
+    xxh3: u64,
+}
+
+/// A snapshot that was found.
+pub(crate) struct Snapshot {
+    dir: PathBuf,
+    meta: Meta,
+}
+
+/// Where snapshots lie, and under which key one is looked for.
+pub(crate) struct Place {
+    root: PathBuf,
+    key: String,
+    title: String,
+}
+
+impl Place {
+    /// `inputs` are all the things that decide what is in the guest's memory.
+    pub(crate) fn new(cache: &Path, title: String, inputs: &[String]) -> Place {
+        let mut sha = Sha::new(&SHA256);
+        sha.update(&FORMAT.to_le_bytes());
+        for input in inputs {
+            sha.update(&(input.len() as u64).to_le_bytes());
+            sha.update(input.as_bytes());
+        }
+        let key = sha.finish().as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Place { root: cache.join(FOLDER), key, title }
+    }
+
+    /// The snapshot, if there is one; the error says why one that exists cannot be used.
+    pub(crate) fn find(&self) -> anyhow::Result<Option<Snapshot>> {
+        let dir = self.root.join(&self.key);
+        let text = match fs::read(dir.join(META)) {
+            Ok(text) => text,
+            Err(_) if !dir.exists() => return Ok(None),
+            Err(error) => bail!("{META} cannot be read: {error}"),
+        };
+        let meta: Meta = serde_json::from_slice(&text).with_context(|| format!("{META} is not as expected"))?;
+        if meta.format != FORMAT || meta.key != self.key {
+            bail!("it was made for something else");
+        }
+        let age = fs::metadata(dir.join(RAM))?.modified()?.elapsed().unwrap_or_default();
+        if age > LONGEST_AGE {
+            bail!("it is {} days old, and its certificates are valid for a week", age.as_secs() / (24 * 3600));
+        }
+        for (name, sum) in [(RAM, meta.ram), (STATE, meta.state)] {
+            let length = fs::metadata(dir.join(name)).with_context(|| format!("{name} is missing"))?.len();
+            if length != sum.length {
+                bail!("{name} has {length} bytes, expected {}", sum.length);
+            }
+        }
+        // The time of the last use decides what is dropped first.
+        File::open(dir.join(META)).and_then(|file| file.set_modified(SystemTime::now())).ok();
+        Ok(Some(Snapshot { dir, meta }))
+    }
+
+    /// Removes the snapshot: it does not restore, or what it restores is not healthy.
+    pub(crate) fn remove(&self) {
+        // What cannot be removed is refused again by the next run.
+        let _ = fs::remove_dir_all(self.root.join(&self.key));
+    }
+
+    /// Makes the snapshot of a VM whose processors stand still and whose devices were written to [`Place::draft`].
+    pub(crate) fn save(
+        &self,
+        draft: &Draft,
+        memory: &File,
+        run: &RunDir,
+        folders: &[String],
+        factor: f64,
+    ) -> anyhow::Result<u64> {
+        let ram = copy_memory(memory, &draft.dir.join(RAM))?;
+        let state = draft.dir.join(STATE);
+        fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        let state = checksum(&state)?;
+        for folder in folders {
+            copy_tree(&run.private().join(folder), &draft.dir.join(PRIVATE).join(folder))?;
+        }
+        let meta = Meta { format: FORMAT, key: self.key.clone(), title: self.title.clone(), factor, ram, state };
+        write_private_file(&draft.dir.join(META), &serde_json::to_vec_pretty(&meta)?)?;
+        let size = size(&draft.dir);
+        let dir = self.root.join(&self.key);
+        match fs::rename(&draft.dir, &dir) {
+            // Another run of the same was faster; its snapshot is as good.
+            Err(_) if dir.join(META).exists() => {}
+            moved => moved.with_context(|| format!("failed to move the snapshot to {}", dir.display()))?,
+        }
+        self.prune();
+        Ok(size)
+    }
+
+    /// A new folder that becomes the snapshot, or is removed.
+    pub(crate) fn draft(&self) -> anyhow::Result<Draft> {
+        make_private_dir(&self.root)?;
+        self.sweep();
+        let dir = self.root.join(format!("new-{}-{}", self.key, std::process::id()));
+        make_private_dir(&dir)?;
+        Ok(Draft { dir })
+    }
+
+    /// Removes the drafts of dead runs.
+    fn sweep(&self) {
+        for draft in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let name = draft.file_name().to_string_lossy().into_owned();
+            let Some(pid) = name.strip_prefix("new-").and_then(|rest| rest.rsplit('-').next()) else { continue };
+            if pid.parse().ok().and_then(proc::process::Identity::of).is_none() {
+                let _ = fs::remove_dir_all(draft.path());
+            }
+        }
+    }
+
+    /// Keeps all snapshots together within the budget; this one stays.
+    fn prune(&self) {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let mut all: Vec<(SystemTime, u64, PathBuf)> = entries
+            .filter_map(|entry| {
+                let dir = entry.path();
+                Some((fs::metadata(dir.join(META)).ok()?.modified().ok()?, size(&dir), dir))
+            })
+            .collect();
+        all.sort();
+        let mut total: u64 = all.iter().map(|(_, size, _)| size).sum();
+        for (_, size, dir) in all {
+            if total <= BUDGET {
+                return;
+            }
+            if !dir.ends_with(&self.key) && fs::remove_dir_all(&dir).is_ok() {
+                total -= size;
+            }
+        }
+    }
+}
+
+/// A snapshot that is being made. Dropping it removes what was not moved into place.
+pub(crate) struct Draft {
+    dir: PathBuf,
+}
+
+impl Draft {
+    /// Where QEMU writes the devices' state.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.join(STATE)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn ram(&self) -> PathBuf {
+        self.dir.join(RAM)
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.join(STATE)
+    }
+
+    pub(crate) fn factor(&self) -> f64 {
+        self.meta.factor
+    }
+
+    /// Copies keys and files of the run that made the snapshot into the private folder of this one.
+    pub(crate) fn unpack(&self, run: &RunDir) -> anyhow::Result<()> {
+        copy_tree(&self.dir.join(PRIVATE), run.private())
+    }
+
+    /// Reads everything and compares the checksums.
+    pub(crate) fn verify(&self) -> anyhow::Result<()> {
+        for (name, expected) in [(STATE, self.meta.state), (RAM, self.meta.ram)] {
+            let found = checksum(&self.dir.join(name))?;
+            if found != expected {
+                bail!("{name} has changed on disk: checksum {:016x}, expected {:016x}", found.xxh3, expected.xxh3);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes on disk of a folder.
+fn size(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.blocks() * 512).sum()
+}
+
+/// Copies a guest's memory, leaving out what is zero.
+fn copy_memory(memory: &File, to: &Path) -> anyhow::Result<Sum> {
+    let failed = || format!("failed to write {}", to.display());
+    let file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(to).with_context(failed)?;
+    let length = memory.metadata()?.len();
+    file.set_len(length).with_context(failed)?;
+    let sum = blocks(memory, |at, block| file.write_all_at(block, at)).with_context(failed)?;
+    Ok(Sum { length, xxh3: sum })
+}
+
+fn checksum(file: &Path) -> anyhow::Result<Sum> {
+    let failed = || format!("failed to read {}", file.display());
+    let file = File::open(file).with_context(failed)?;
+    let length = file.metadata()?.len();
+    Ok(Sum { length, xxh3: blocks(&file, |_, _| Ok(())).with_context(failed)? })
+}
+
+/// Calls `each` for every block that is not all zero, and returns the checksum over them and their places.
+fn blocks(file: &File, mut each: impl FnMut(u64, &[u8]) -> std::io::Result<()>) -> anyhow::Result<u64> {
+    let mut sum = Xxh3::new();
+    let mut block = vec![0; BLOCK];
+    let mut at = 0;
+    while let Some(data) = next_data(file, at)? {
+        proc::interrupt::check()?;
+        // What lies before the data in its block is zero.
+        at = data - data % BLOCK as u64;
+        let length = fill(file, &mut block, at)?;
+        if block[..length].iter().any(|byte| *byte != 0) {
+            sum.update(&at.to_le_bytes());
+            sum.update(&block[..length]);
+            each(at, &block[..length])?;
+        }
+        at += BLOCK as u64;
+    }
+    Ok(sum.digest())
+}
+
+fn fill(file: &File, block: &mut [u8], at: u64) -> std::io::Result<usize> {
+    let mut length = 0;
+    while length < block.len() {
+        match file.read_at(&mut block[length..], at + length as u64)? {
+            0 => break,
+            n => length += n,
+        }
+    }
+    Ok(length)
+}
+
+/// The first offset at or after `at` that is not in a hole.
+fn next_data(file: &File, at: u64) -> anyhow::Result<Option<u64>> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+        Ok(data) => Ok(Some(data)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Copies files and folders, readable by the owner alone. What is not there is left out.
+fn copy_tree(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if !from.is_dir() {
+        return Ok(());
+    }
+    make_private_dir(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("failed to list {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            let content =
+                fs::read(entry.path()).with_context(|| format!("failed to read {}", entry.path().display()))?;
+            write_private_file(&target, &content)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparse_copy_has_the_same_checksum_and_a_changed_byte_another() {
+        let dir = std::env::temp_dir().join(format!("boot-snapshot-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (full, sparse) = (dir.join("full"), dir.join("sparse"));
+        let mut bytes = vec![0_u8; 5 * BLOCK + 100];
+        bytes[BLOCK + 7] = 1;
+        bytes[4 * BLOCK..].fill(9);
+        fs::write(&full, &bytes).unwrap();
+        let target = File::create(&sparse).unwrap();
+        target.set_len(bytes.len() as u64).unwrap();
+        blocks(&File::open(&full).unwrap(), |at, block| target.write_all_at(block, at)).unwrap();
+        assert!(
+            fs::read(&sparse).unwrap() == bytes,
+            "the copy differs, {} bytes",
+            fs::metadata(&sparse).unwrap().len()
+        );
+        let sum = checksum(&full).unwrap();
+        assert_eq!(checksum(&sparse).unwrap(), sum);
+        target.write_all_at(&[2], BLOCK as u64 + 7).unwrap();
+        assert_ne!(checksum(&sparse).unwrap(), sum);
+        target.write_all_at(&[1], BLOCK as u64 + 7).unwrap();
+        assert_eq!(checksum(&sparse).unwrap(), sum);
+        target.write_all_at(&[1], 3 * BLOCK as u64).unwrap();
+        assert_ne!(checksum(&sparse).unwrap(), sum);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn the_key_depends_on_every_input_and_on_where_one_ends() {
+        let key = |inputs: &[&str]| {
+            let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
+            Place::new(Path::new("/c"), String::new(), &inputs).key
+        };
+        let keys = [key(&["a", "b"]), key(&["ab"]), key(&["a", "b", ""]), key(&["b", "a"]), key(&[])];
+        for (n, one) in keys.iter().enumerate() {
+            assert!(keys[..n].iter().all(|other| other != one), "{one}");
+        }
+        assert_eq!(keys[0], key(&["a", "b"]));
+    }
+}

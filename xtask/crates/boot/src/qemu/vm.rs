@@ -1,0 +1,246 @@
+//! One QEMU process: its command line, its sockets, and how to tell that it is lost.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use model::{Machine, MachineFiles};
+use proc::daemon::tail;
+use proc::deadline::{OnInterrupt, Probe, until};
+use proc::{Daemon, RunDir, Spec};
+
+use super::console::Console;
+use super::qmp::Qmp;
+use crate::plan::Door;
+
+/// QEMU connects while it starts, before the guest runs.
+const CONNECT: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+const LAST_LINES: usize = 10;
+/// The guest's address in QEMU's user network.
+const GUEST: &str = "10.0.2.15";
+/// Sockets in the VM's folder, each with the argument that makes QEMU connect to it.
+const MONITOR: &str = "monitor";
+const CONSOLE: &str = "console";
+const CONTROL: &str = "control";
+const LOGS: &str = "logs";
+/// QEMU listens on this one itself, for whoever wants a root shell, one after the other.
+pub(crate) const SHELL: &str = "shell";
+
+/// What a VM is, apart from where its files and ports are on this host.
+#[derive(Clone, Debug)]
+pub(crate) struct Hardware<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) files: &'a MachineFiles,
+    pub(crate) memory_mib: u32,
+    pub(crate) accelerator: &'a str,
+    /// `-cpu`.
+    pub(crate) cpu: &'a str,
+}
+
+/// Where the guest's memory comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Memory<'a> {
+    /// Fresh and anonymous, from [`fresh_memory`].
+    Fresh(&'a File),
+    /// A file's pages, read when they are first used; what the guest writes stays in this VM.
+    Snapshot(&'a Path),
+}
+
+/// A running QEMU. Dropping it kills it.
+pub(crate) struct Vm {
+    pub(crate) qmp: Mutex<Qmp>,
+    pub(crate) console: Console,
+    daemon: Mutex<Daemon>,
+    log: PathBuf,
+}
+
+/// The ends of the guest's virtio-serial ports.
+pub(crate) struct Ports {
+    pub(crate) control: UnixStream,
+    pub(crate) logs: UnixStream,
+}
+
+impl Hardware<'_> {
+    /// The arguments that decide what the guest sees; a snapshot is only good for the same ones.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let Machine { qemu, cpus, console, .. } = self.machine;
+        let kernel = format!(
+            "console={console} rdinit=/init panic=-1 oops=panic loglevel=5 random.trust_cpu=1 random.trust_bootloader=1"
+        );
+        let mut arguments: Vec<String> = Vec::new();
+        let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+        add("-machine", format!("{},memory-backend=ram", qemu.machine));
+        add("-accel", self.accelerator.to_owned());
+        add("-cpu", self.cpu.to_owned());
+        add("-smp", cpus.to_string());
+        add("-m", format!("{}M", self.memory_mib));
+        add("-append", kernel);
+        add("-device", "virtio-serial-pci".into());
+        for port in [CONTROL, LOGS, SHELL] {
+            add("-device", format!("virtserialport,chardev={port},name=archproof.{port}"));
+        }
+        add("-device", "virtio-net-pci,netdev=net".into());
+        add("-device", "virtio-rng-pci".into());
+        arguments.extend(["-nodefaults", "-no-reboot", "-no-user-config"].map(str::to_owned));
+        arguments.extend(["-display", "none"].map(str::to_owned));
+        arguments.extend(qemu.arguments.iter().cloned());
+        arguments
+    }
+
+    fn memory(&self, memory: Memory<'_>) -> String {
+        let size = self.memory_mib;
+        match memory {
+            // Shared and opened by a name: QEMU leaves only such memory out of its own stream when it is saved.
+            Memory::Fresh(file) => {
+                let (pid, fd) = (std::process::id(), file.as_raw_fd());
+                format!("memory-backend-file,id=ram,size={size}M,share=on,mem-path=/proc/{pid}/fd/{fd}")
+            }
+            Memory::Snapshot(file) => {
+                // A comma in a value is written twice.
+                let file = file.display().to_string().replace(',', ",,");
+                format!("memory-backend-file,id=ram,size={size}M,share=off,mem-path={file}")
+            }
+        }
+    }
+}
+
+impl Vm {
+    /// Starts QEMU and waits until it has connected its sockets; with `Memory::Snapshot` it waits for [`Qmp::restore`].
+    pub(crate) fn start(
+        hardware: &Hardware<'_>,
+        memory: Memory<'_>,
+        initramfs: Option<&Path>,
+        doors: &[Door],
+        run: &RunDir,
+    ) -> anyhow::Result<(Vm, Ports)> {
+        let dir = run.private_dir("vm")?;
+        let begin = Instant::now();
+        let sockets = Sockets::bind(&dir)?;
+        let log = run.log("qemu");
+        let mut command = hardware.files.emulator.command.iter().cloned();
+        let program = command.next().ok_or_else(|| anyhow!("the emulator has no command"))?;
+        let mut args: Vec<String> = command.chain(hardware.arguments()).collect();
+        let mut add = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
+        add("-object", hardware.memory(memory));
+        add("-kernel", hardware.files.kernel.display().to_string());
+        if let Some(initramfs) = initramfs {
+            add("-initrd", initramfs.display().to_string());
+        }
+        add("-netdev", network(doors));
+        for socket in [MONITOR, CONSOLE, CONTROL, LOGS] {
+            add("-chardev", format!("socket,id={socket},path={socket}"));
+        }
+        add("-chardev", format!("socket,id={SHELL},path={SHELL},server=on,wait=off"));
+        add("-serial", format!("chardev:{CONSOLE}"));
+        add("-mon", format!("chardev={MONITOR},mode=control"));
+        if matches!(memory, Memory::Snapshot(_)) {
+            add("-incoming", "defer".into());
+        }
+        let name = "qemu".to_owned();
+        let spec = Spec {
+            name,
+            program: program.into(),
+            args,
+            env: std::collections::BTreeMap::new(),
+            // Socket paths are relative to it: an absolute one may be longer than a socket's address.
+            dir: Some(dir),
+            log: log.clone(),
+            ledger: run.ledger(),
+        };
+        let mut daemon = Daemon::start(spec)?;
+        let mut connected = |listener: &UnixListener, name: &str| accept(listener, name, &mut daemon, &log);
+        let console = connected(&sockets.console, CONSOLE)?;
+        let console = Console::record(console, &run.log("console"), begin)?;
+        let qmp = Qmp::new(connected(&sockets.monitor, MONITOR)?)?;
+        let ports = Ports { control: connected(&sockets.control, CONTROL)?, logs: connected(&sockets.logs, LOGS)? };
+        Ok((Vm { qmp: Mutex::new(qmp), console, daemon: Mutex::new(daemon), log }, ports))
+    }
+
+    /// Why the guest is lost: what its kernel said, or how QEMU ended.
+    pub(crate) fn casualty(&self) -> Option<String> {
+        let ended = self.daemon.lock().unwrap_or_else(|e| e.into_inner()).ended();
+        // A panic ends QEMU too; the kernel's words are the cause.
+        self.console.cause().or_else(|| {
+            let status = ended?;
+            let said = tail(&self.log, LAST_LINES);
+            let (_, console) = self.console.silence();
+            Some(format!("QEMU ended ({status}); it said: {}; the console's last line: {console}", quoted(&said)))
+        })
+    }
+
+    pub(crate) fn kill(&self) {
+        self.daemon.lock().unwrap_or_else(|e| e.into_inner()).kill();
+    }
+}
+
+/// Memory of a new guest. It belongs to this process, which copies it when it saves the guest, and takes room only where
+/// the guest has written.
+pub(crate) fn fresh_memory(mib: u32) -> anyhow::Result<File> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let memory = rustix::fs::memfd_create("archproof-guest", flags).context("failed to make the guest's memory")?;
+    let memory = File::from(memory);
+    memory.set_len(u64::from(mib) << 20).context("failed to size the guest's memory")?;
+    Ok(memory)
+}
+
+/// Whether QEMU failed because somebody else has taken a port meanwhile.
+pub(crate) fn lost_a_port(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains("Could not set up host forwarding rule")
+}
+
+fn quoted(text: &str) -> String {
+    if text.is_empty() { "nothing".into() } else { format!("`{}`", text.trim()) }
+}
+
+/// No way out: the guest reaches nothing but this host's answers to what was forwarded.
+fn network(doors: &[Door]) -> String {
+    let forwards = doors.iter().map(|door| format!(",hostfwd=tcp:127.0.0.1:{}-{GUEST}:{}", door.outside, door.inside));
+    format!("user,id=net,restrict=on{}", forwards.collect::<String>())
+}
+
+/// The sockets that this side listens on, so that no byte is lost before somebody reads.
+struct Sockets {
+    monitor: UnixListener,
+    console: UnixListener,
+    control: UnixListener,
+    logs: UnixListener,
+}
+
+impl Sockets {
+    fn bind(dir: &Path) -> anyhow::Result<Sockets> {
+        let folder = File::open(dir).with_context(|| format!("failed to open {}", dir.display()))?;
+        let bind = |name: &str| -> anyhow::Result<UnixListener> {
+            // An earlier attempt with other ports may have left it.
+            let _ = std::fs::remove_file(dir.join(name));
+            // Through the descriptor, because the folder's path may be too long for a socket's address.
+            let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_raw_fd()));
+            path.push(name);
+            let listener = UnixListener::bind(&path)
+                .with_context(|| format!("failed to listen on {}", dir.join(name).display()))?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        Ok(Sockets { monitor: bind(MONITOR)?, console: bind(CONSOLE)?, control: bind(CONTROL)?, logs: bind(LOGS)? })
+    }
+}
+
+fn accept(listener: &UnixListener, name: &str, daemon: &mut Daemon, log: &Path) -> anyhow::Result<UnixStream> {
+    let what = format!("QEMU to connect its {name}");
+    let stream = until(&what, CONNECT, LOOK_EVERY, OnInterrupt::Stop, || match listener.accept() {
+        Ok((stream, _)) => Probe::Ready(stream),
+        Err(error) => match daemon.ended() {
+            Some(status) => {
+                Probe::Hopeless(anyhow!("QEMU did not start ({status}); it said: {}", quoted(&tail(log, LAST_LINES))))
+            }
+            None => Probe::NotYet(error.to_string()),
+        },
+    })?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}

@@ -1,0 +1,60 @@
+//! What the machine has left for more processes: processors and memory, also inside a container.
+
+use std::fs;
+
+/// Processors that this process may use; a container's share counts.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// MiB of memory that new processes can have without swapping; a container's limit counts. None where it is unknown.
+pub fn available_memory() -> Option<u64> {
+    let text = |file: &str| fs::read_to_string(file).ok();
+    let machine = text("/proc/meminfo").and_then(|text| of_meminfo(&text));
+    // Version 2 of the control groups, then version 1; as a container sees its own group.
+    let groups = [
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ];
+    let group = groups.iter().filter_map(|(limit, usage)| of_group(&text(limit)?, &text(usage)?)).min();
+    machine.into_iter().chain(group).min()
+}
+
+/// `MemAvailable` in MiB.
+fn of_meminfo(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib / 1024)
+}
+
+/// What a control group has left, in MiB; none without a limit (`max`).
+fn of_group(limit: &str, usage: &str) -> Option<u64> {
+    let bytes = |text: &str| text.trim().parse::<u64>().ok();
+    Some(bytes(limit)?.saturating_sub(bytes(usage)?) >> 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_as_the_kernel_writes_it() {
+        let text = "MemTotal:       24656316 kB\nMemFree:        22043312 kB\nMemAvailable:   23080576 kB\n";
+        assert_eq!(of_meminfo(text), Some(22539));
+        assert_eq!(of_meminfo("MemTotal: 1 kB\n"), None);
+        assert_eq!(of_meminfo("MemAvailable: much\n"), None);
+    }
+
+    #[test]
+    fn a_group_without_a_limit_has_none() {
+        for (limit, usage, expected) in [
+            ("max\n", "1048576\n", None),
+            ("4294967296\n", "1073741824\n", Some(3072)),
+            // Version 1 writes a huge number for no limit.
+            ("9223372036854771712\n", "0\n", Some(8796093022207)),
+            ("1048576\n", "2097152\n", Some(0)),
+            ("", "0\n", None),
+        ] {
+            assert_eq!(of_group(limit, usage), expected, "{limit:?} {usage:?}");
+        }
+    }
+}

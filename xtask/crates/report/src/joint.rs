@@ -1,0 +1,199 @@
+//! The reports of runs that were started together: a summary on the console, `summary.md`, `run.json`.
+//!
+//! Each run keeps its own folder with all files. What is here counts and points there; only what is not as expected is
+//! told again in full. The joint `junit.xml` is made beside that of a single run.
+
+use std::collections::BTreeMap;
+
+use model::{Event, Exit, Timestamp};
+use serde::Serialize;
+
+use crate::markdown::{FILE_BYTES, cell, details, fenced};
+use crate::run_json::Ending;
+use crate::text::{cut_middle, duration, plain_line, title};
+use crate::verdict::worse;
+use crate::view::{Counts, View};
+
+/// Longest explanation in a line.
+const LINE_BYTES: usize = 400;
+
+/// Runs that were started together.
+#[derive(Clone, Debug)]
+pub struct Joint {
+    /// Name of the common folder.
+    pub id: String,
+    pub started: Timestamp,
+    /// The command line that repeats all of them.
+    pub command: String,
+    pub seconds: f64,
+    /// `2/4`, see [`model::RunInfo`].
+    pub shard: Option<String>,
+    /// How many ran at the same time at most.
+    pub jobs: usize,
+    /// In the order in which they were asked for.
+    pub children: Vec<Child>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// GOARCH under test; also the name of its folder below the common one.
+    pub arch: String,
+    pub provider: String,
+    /// None: it did not begin.
+    pub events: Vec<Event>,
+    /// Why it did not begin, or what went wrong with its record.
+    pub trouble: Option<String>,
+    pub exit: Exit,
+}
+
+/// The keys in the order in which they are written.
+#[derive(Serialize)]
+struct JointFile<'a> {
+    id: &'a str,
+    started: &'a str,
+    command: &'a str,
+    shard: Option<&'a str>,
+    jobs: usize,
+    exit: Ending,
+    seconds: f64,
+    children: Vec<ChildEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct ChildEntry<'a> {
+    arch: &'a str,
+    provider: &'a str,
+    /// The run's own record, relative to this file; null for a run that did not begin.
+    record: Option<String>,
+    exit: Ending,
+    trouble: Option<&'a str>,
+    seconds: Option<f64>,
+    execution: Option<&'a str>,
+    factor: Option<f64>,
+    planned: usize,
+    counts: BTreeMap<&'static str, usize>,
+}
+
+impl Joint {
+    /// The worst of all; nothing ran when there is none.
+    pub fn exit(&self) -> Exit {
+        self.children.iter().map(|child| child.exit).reduce(worse).unwrap_or(Exit::NothingRan)
+    }
+
+    /// Pretty JSON with a final newline.
+    pub fn run_json(&self) -> String {
+        let file = JointFile {
+            id: &self.id,
+            started: &self.started,
+            command: &self.command,
+            shard: self.shard.as_deref(),
+            jobs: self.jobs,
+            exit: Ending::of(self.exit()),
+            seconds: self.seconds,
+            children: self.children.iter().map(Child::entry).collect(),
+        };
+        let mut text = serde_json::to_string_pretty(&file).expect("plain data with string keys");
+        text.push('\n');
+        text
+    }
+
+    /// A line for each run, the verdict in front, the folder last. No line ends the text.
+    pub fn summary(&self, folder: &str) -> String {
+        let exit = self.exit();
+        let total = duration(self.seconds);
+        let subject = plain_line(&self.subject(), LINE_BYTES);
+        let mut text = format!("{subject}: {exit} (exit {}) in {total}", exit.code());
+        let width = self.children.iter().map(|child| child.arch.len()).max().unwrap_or_default();
+        for child in &self.children {
+            let view = View::of(&child.events);
+            let seconds = view.finished.map_or_else(String::new, |(_, seconds)| format!(" in {}", duration(seconds)));
+            text += &format!("\n  {:width$}  {}{seconds}; {}", child.arch, child.exit, view.counts().sentence());
+            if let Some(trouble) = &child.trouble {
+                text += &format!("; {}", plain_line(trouble, LINE_BYTES));
+            }
+        }
+        text + &format!(
+            "\n  files: {} (summary.md, junit.xml, run.json, a folder each)",
+            plain_line(folder, LINE_BYTES)
+        )
+    }
+
+    /// The page for people: a table of the runs, then everything that is not as expected, run by run.
+    pub fn markdown(&self) -> String {
+        let exit = self.exit();
+        let mut page = format!("# {}: {} (exit {})\n\n", cell(&self.subject()), title(&exit.to_string()), exit.code());
+        page +=
+            "| architecture | verdict | cases | execution | factor | time |\n| --- | --- | --- | --- | ---: | ---: |\n";
+        self.children.iter().for_each(|child| page += &child.row());
+        page += &format!("\nRun {}, {}", cell(&self.id), duration(self.seconds));
+        page += &self.shard.iter().map(|shard| format!(", shard {}", cell(shard))).collect::<String>();
+        page += &format!(", at most {} at the same time.\n\n{}", self.jobs, fenced("sh", &self.command));
+        for child in &self.children {
+            if let Some(trouble) = &child.trouble {
+                page += &format!("## {}\n\n{}", cell(&child.arch), fenced("text", trouble));
+            }
+            let view = View::of(&child.events);
+            page += &broken_phases(&view, &child.arch);
+            page += &details(&view, &format!("{}: not as expected", child.arch));
+        }
+        cut_middle(page, FILE_BYTES)
+    }
+
+    fn subject(&self) -> String {
+        let names: Vec<&str> = self.children.iter().map(|child| child.arch.as_str()).collect();
+        names.join(", ")
+    }
+}
+
+/// What ended the run before, or beside, its cases.
+fn broken_phases(view: &View<'_>, arch: &str) -> String {
+    let broken = view.phases.iter().filter(|phase| phase.outcome().exit() != Exit::Ok);
+    let text = |phase: &crate::view::Phase<'_>| {
+        let outcome = phase.outcome();
+        let heading = cell(&format!("{arch}: {} {}", phase.name, outcome.word()));
+        format!("## {heading}\n\n{}", fenced("text", &outcome.message()))
+    };
+    broken.map(text).collect()
+}
+
+impl Child {
+    fn entry(&self) -> ChildEntry<'_> {
+        let view = View::of(&self.events);
+        let began = !self.events.is_empty();
+        ChildEntry {
+            arch: &self.arch,
+            provider: &self.provider,
+            record: began.then(|| format!("{}/run.json", self.arch)),
+            exit: Ending::of(self.exit),
+            trouble: self.trouble.as_deref(),
+            seconds: view.finished.map(|(_, seconds)| seconds),
+            execution: view.booted.as_ref().map(|booted| booted.execution),
+            factor: view.booted.as_ref().map(|booted| booted.factor),
+            planned: view.planned,
+            counts: view.counts().iter().collect(),
+        }
+    }
+
+    fn row(&self) -> String {
+        let view = View::of(&self.events);
+        let (execution, factor) = view
+            .booted
+            .as_ref()
+            .map_or_else(Default::default, |booted| (cell(booted.execution), format!("{:.2}", booted.factor)));
+        let time = view.finished.map_or_else(String::new, |(_, seconds)| duration(seconds));
+        // A link only where there is a page.
+        let arch = cell(&self.arch);
+        let arch = if self.events.is_empty() { arch } else { format!("[{arch}]({arch}/summary.md)") };
+        let counts: Counts = view.counts();
+        let verdict = title(&self.exit.to_string());
+        format!(
+            "| {arch} | {verdict} ({}) | {} | {execution} | {factor} | {time} |\n",
+            self.exit.code(),
+            counts.sentence()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

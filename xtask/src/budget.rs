@@ -1,0 +1,109 @@
+//! How many architectures run at the same time: as many as the machine has processors and memory for.
+//!
+//! Pure functions of what is asked and what is there. Too many at once would not only be slow: deadlines would pass.
+
+use model::Target;
+
+/// Processors that a run keeps busy: a virtual machine has two, and a control plane with its store uses about as many.
+const PROCESSORS: usize = 2;
+/// MiB of the harness itself for one run: clients and recorded histories.
+const HARNESS: u64 = 256;
+/// MiB of a control plane with its store, natively; measured, with some room.
+const CONTROL_PLANE: u64 = 448;
+/// The same under qemu-user, which keeps translated code.
+const EMULATED_CONTROL_PLANE: u64 = 768;
+/// MiB of QEMU beside the guest's memory.
+const SYSTEM_EMULATOR: u64 = 256;
+
+/// What there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host {
+    pub(crate) processors: usize,
+    /// MiB; none where it is unknown.
+    pub(crate) memory: Option<u64>,
+}
+
+/// How the components are run, as far as it costs memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Native,
+    Emulated,
+    /// In the virtual machine that the target describes.
+    Machine,
+}
+
+impl Host {
+    pub(crate) fn this() -> Host {
+        Host { processors: proc::host::processors(), memory: proc::host::available_memory() }
+    }
+}
+
+/// MiB that one run takes.
+pub(crate) fn memory(target: &Target, way: Way, profiles: usize) -> u64 {
+    let profiles = profiles as u64;
+    let components = match (way, &target.machine) {
+        (Way::Machine, Some(machine)) => {
+            let memory = machine.memory;
+            SYSTEM_EMULATOR + u64::from(memory.base) + profiles * u64::from(memory.profile)
+        }
+        (Way::Emulated | Way::Machine, _) => profiles * EMULATED_CONTROL_PLANE,
+        (Way::Native, _) => profiles * CONTROL_PLANE,
+    };
+    HARNESS + components
+}
+
+/// How many of the runs that take so many MiB each may run at the same time, whichever they are; at least one.
+pub(crate) fn side_by_side(host: Host, runs: &[u64]) -> usize {
+    let mut largest_first = runs.to_vec();
+    largest_first.sort_unstable_by(|a, b| b.cmp(a));
+    let mut sum = 0u64;
+    let fitting = largest_first.iter().take_while(|memory| {
+        sum = sum.saturating_add(**memory);
+        host.memory.is_none_or(|available| sum <= available)
+    });
+    fitting.count().min(host.processors / PROCESSORS).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_and_memory_both_limit() {
+        for (processors, memory, runs, expected) in [
+            (2, Some(22_000), &[5_000, 5_000][..], 1),
+            (3, Some(22_000), &[5_000, 5_000], 1),
+            (4, Some(22_000), &[5_000, 5_000], 2),
+            (64, Some(22_000), &[5_000; 5], 4),
+            (64, Some(25_000), &[5_000; 5], 5),
+            (64, Some(100_000), &[5_000; 5], 5),
+            (64, None, &[5_000; 5], 5),
+            // Any two of these must fit, also the two largest.
+            (64, Some(9_000), &[1_000, 8_000, 2_000], 1),
+            (64, Some(10_000), &[1_000, 8_000, 2_000], 2),
+            // What does not fit at all is tried all the same: one at a time.
+            (64, Some(100), &[5_000, 5_000], 1),
+            (1, None, &[5_000, 5_000], 1),
+            (64, Some(u64::MAX), &[u64::MAX, u64::MAX], 2),
+        ] {
+            let host = Host { processors, memory };
+            assert_eq!(side_by_side(host, runs), expected, "{host:?} {runs:?}");
+        }
+    }
+
+    #[test]
+    fn more_control_planes_take_more_and_a_machine_what_its_file_says() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+        let catalogue = targets::Catalogue::load(&folder).unwrap();
+        let target = catalogue.target("riscv64").unwrap();
+        let machine = target.machine.as_ref().unwrap().memory;
+        for way in [Way::Native, Way::Emulated, Way::Machine] {
+            assert!(memory(target, way, 9) > memory(target, way, 1), "{way:?}");
+        }
+        assert!(memory(target, Way::Emulated, 1) > memory(target, Way::Native, 1));
+        let one_more = memory(target, Way::Machine, 2) - memory(target, Way::Machine, 1);
+        assert_eq!(one_more, u64::from(machine.profile));
+        let without = Target { machine: None, ..target.clone() };
+        assert_eq!(memory(&without, Way::Machine, 3), memory(&without, Way::Emulated, 3));
+    }
+}

@@ -1,0 +1,122 @@
+//! `cargo xtask ci --arch all`, or a list: several architectures side by side, and one verdict over them.
+//!
+//! They run as threads of this process and not as child processes, because nothing that belongs to a run is shared by
+//! the process: each has its run folder, event log, console, runtime and cluster. What is shared is meant for all
+//! (Ctrl-C, the thread that starts children, the TLS provider) or knows its thread (the live line, see
+//! `progress::Lane`). So there is one process to interrupt, and one whose death takes every component along. Builds go
+//! one after the other: each uses all processors.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, anyhow};
+use model::{Exit, Target};
+use proc::progress::Lane;
+use proc::{Together, interrupt, progress};
+use report::verdict::worse;
+use report::{Child, Joint};
+
+use super::{Ended, Setting, command, one, provider, way};
+use crate::budget::{self, Host};
+use crate::commands::print;
+use crate::failure::{Failure, OrExit};
+
+pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
+    let begin = Instant::now();
+    let started = progress::timestamp();
+    let options = setting.options;
+    let label = if options.arch.iter().any(|name| name == "all") { "all" } else { "several" };
+    let together =
+        Together::create(&setting.paths.reports, &setting.paths.cache, label).or_exit(Exit::Infrastructure)?;
+    let jobs = jobs(setting, targets);
+    progress::say(&format!("run {}: {}", together.id(), describe(setting, targets)));
+    let children = side_by_side(setting, &together, targets, jobs);
+    let joint = Joint {
+        id: together.id().to_owned(),
+        started,
+        command: command(setting, targets),
+        seconds: begin.elapsed().as_secs_f64(),
+        shard: options.shard.map(|shard| shard.to_string()),
+        jobs,
+        children,
+    };
+    let written = report::write_joint(together.public(), &joint).or_exit(Exit::Infrastructure);
+    joint.summary(&together.public().display().to_string()).lines().for_each(progress::say);
+    if options.json {
+        print(&joint.run_json());
+    }
+    let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
+    written.map(|exit| worse(exit, interrupted))
+}
+
+/// Which architectures, how many at the same time, and why not more.
+pub(super) fn describe(setting: &Setting<'_>, targets: &[&Target]) -> String {
+    let host = Host::this();
+    let memory = host.memory.map_or_else(String::new, |memory| format!(", {memory} MiB of memory available"));
+    let why = match setting.options.jobs {
+        Some(_) => "--jobs".to_owned(),
+        None => format!("{} processors{memory}; --jobs changes it", host.processors),
+    };
+    format!("{}; {} at the same time ({why})", names(targets).join(", "), jobs(setting, targets))
+}
+
+fn jobs(setting: &Setting<'_>, targets: &[&Target]) -> usize {
+    let profiles = setting.work.profiles.len();
+    let needs: Vec<u64> = targets.iter().map(|target| budget::memory(target, way(setting, target), profiles)).collect();
+    let allowed = || budget::side_by_side(Host::this(), &needs);
+    setting.options.jobs.map_or_else(allowed, usize::from).min(targets.len())
+}
+
+fn names(targets: &[&Target]) -> Vec<String> {
+    targets.iter().map(|target| target.name.clone()).collect()
+}
+
+/// Runs all of them, `jobs` at a time, in their order. What one ends with does not concern the others.
+fn side_by_side(setting: &Setting<'_>, together: &Together, targets: &[&Target], jobs: usize) -> Vec<Child> {
+    let lanes: Vec<Lane> = targets.iter().map(|target| Lane::open(&target.name)).collect();
+    lanes.iter().for_each(|lane| lane.live("waits for its turn"));
+    let waiting: Mutex<VecDeque<usize>> = Mutex::new((0..targets.len()).collect());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let ended: Mutex<Vec<(usize, Child)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(index) = next() {
+                    let _lane = lanes[index].enter();
+                    let child = child(setting, together, targets[index]);
+                    lanes[index].live(&child.exit.to_string());
+                    ended.lock().unwrap_or_else(PoisonError::into_inner).push((index, child));
+                }
+            });
+        }
+    });
+    lanes.iter().for_each(Lane::close);
+    let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ended.sort_by_key(|(index, _)| *index);
+    ended.into_iter().map(|(_, child)| child).collect()
+}
+
+/// Runs one; whatever goes wrong, panics included, becomes its verdict.
+fn child(setting: &Setting<'_>, together: &Together, target: &Target) -> Child {
+    let run = || {
+        interrupt::check().context("it was not begun")?;
+        let run = together.run(&target.name).or_exit(Exit::Infrastructure)?;
+        one(setting, target, run)
+    };
+    let (exit, events, trouble) = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(Ended { exit, events, broken: None })) => (exit, events, None),
+        Ok(Ok(Ended { exit, events, broken: Some(Failure { exit: code, error }) })) => {
+            (worse(exit, code), events, Some(error))
+        }
+        Ok(Err(Failure { exit, error })) => (exit, Vec::new(), Some(error)),
+        Err(_) => {
+            let error = anyhow!("it panicked, which is a bug of the harness; see stderr");
+            (Exit::Internal, Vec::new(), Some(error))
+        }
+    };
+    let trouble = trouble.map(|error| format!("{error:#}"));
+    trouble.iter().for_each(|trouble| progress::say(&format!("error: {trouble}")));
+    Child { arch: target.name.clone(), provider: provider(setting, target).name().into(), events, trouble, exit }
+}

@@ -1,0 +1,153 @@
+//! `--shard` and `--durations`: the part of the selected cases that this run takes, and where the recorded times come
+//! from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use model::{Durations, Event, Exit};
+use suite::Case;
+use targets::Catalogue;
+
+use crate::args::CiOptions;
+use crate::commands::print;
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+/// Stands at the top of `targets/durations.yaml`.
+const HEADER: &str = "\
+# What the parts of a run take, in milliseconds: `cargo xtask ci --shard I/N` divides the cases by it, on every machine
+# alike. A case that is not here counts as the median. Only proportions matter.
+#
+# Made from whole native runs by `cargo xtask list --durations RUN --durations RUN …` (medians); its output replaces this
+# file. A case takes as long as it does beside a dozen others. So what a control plane and the traffic for the judges take
+# alone is multiplied by how many cases overlapped on average, about seven. `traffic` is not recorded by runs and is kept:
+# 2.3 s, which the suite takes when only judged checks are selected, times seven.
+";
+
+/// The cases of the shard, or all of them.
+pub(super) fn cases(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    options: &CiOptions,
+    cases: Vec<Case>,
+) -> Result<Vec<Case>, Failure> {
+    let Some(shard) = options.shard else { return Ok(cases) };
+    let part = match &options.durations {
+        None => shard.of(&cases, &catalogue.durations),
+        Some(given) => shard.of(&cases, &given_durations(paths, catalogue, given)?),
+    };
+    if part.is_empty() {
+        let text = format!("shard {shard} is empty: there are only {} cases to divide; use fewer shards", cases.len());
+        return Err(Failure::nothing_ran(text));
+    }
+    Ok(part)
+}
+
+/// `cargo xtask list --durations RUN`: prints `targets/durations.yaml` anew from these runs.
+pub(crate) fn print_durations(paths: &Paths, runs: &[String]) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let folders: Vec<PathBuf> =
+        runs.iter().map(|run| found(paths, run)).collect::<Result<_, _>>().or_exit(Exit::Usage)?;
+    print(&printed(&of_runs(&folders, &catalogue.durations).or_exit(Exit::Usage)?));
+    Ok(Exit::Ok)
+}
+
+fn printed(durations: &Durations) -> String {
+    let Durations { control_plane, traffic, cases } = durations;
+    let cases: String = cases.iter().map(|(case, time)| format!("  {case}: {time}\n")).collect();
+    format!("{HEADER}control_plane: {control_plane}\ntraffic: {traffic}\ncases:\n{cases}")
+}
+
+/// From a run folder, or a file of the form of `targets/durations.yaml`.
+fn given_durations(paths: &Paths, catalogue: &Catalogue, given: &str) -> Result<Durations, Failure> {
+    let path = found(paths, given).or_exit(Exit::Usage)?;
+    if path.is_dir() {
+        return of_runs(&[path], &catalogue.durations).or_exit(Exit::Usage);
+    }
+    let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()));
+    Ok(Catalogue::parse_durations(given, &text.or_exit(Exit::Usage)?)?)
+}
+
+/// A path, or a name below `reports/`.
+fn found(paths: &Paths, given: &str) -> anyhow::Result<PathBuf> {
+    let candidates = [PathBuf::from(given), paths.reports.join(given)];
+    match candidates.into_iter().find(|path| path.exists()) {
+        Some(path) => Ok(path),
+        None => bail!("there is no run `{given}`, neither as a path nor in {}", paths.reports.display()),
+    }
+}
+
+/// The medians over the runs. What runs do not record is taken from `usual`.
+fn of_runs(folders: &[PathBuf], usual: &Durations) -> anyhow::Result<Durations> {
+    let mut cases: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut control_planes = Vec::new();
+    for folder in folders {
+        control_planes.extend(add_run(folder, &mut cases)?);
+    }
+    let times = cases.into_iter().map(|(case, mut times)| (case, median(&mut times))).collect();
+    let control_plane = if control_planes.is_empty() { usual.control_plane } else { median(&mut control_planes) };
+    Ok(Durations { control_plane, traffic: usual.traffic, cases: times })
+}
+
+/// Adds the cases of one run. Returns what a control plane cost there, if that can be told: its share of the boot, times
+/// the cases that overlapped on average.
+fn add_run(folder: &Path, cases: &mut BTreeMap<String, Vec<u64>>) -> anyhow::Result<Option<u64>> {
+    let (events, _) = proc::run_dir::recorded(folder);
+    let (mut profiles, mut phases, mut sum) = (BTreeSet::new(), BTreeMap::new(), 0.0);
+    for event in report::read(&events)? {
+        match event {
+            Event::CaseFinished { case, profile, seconds, .. } => {
+                cases.entry(case).or_default().push(millis(seconds));
+                profiles.insert(profile);
+                sum += seconds;
+            }
+            Event::PhaseFinished { phase, seconds, .. } => drop(phases.insert(phase, seconds)),
+            _ => {}
+        }
+    }
+    if profiles.is_empty() {
+        bail!("no case has ended in {}", folder.display());
+    }
+    let (Some(boot), Some(suite)) = (phases.get("boot"), phases.get("suite")) else { return Ok(None) };
+    #[expect(clippy::cast_precision_loss, reason = "a handful of profiles")]
+    let control_plane = boot / profiles.len() as f64 * (sum / suite);
+    Ok(Some(millis(control_plane)))
+}
+
+/// At least one, as the file wants it.
+fn millis(seconds: f64) -> u64 {
+    let time = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// Not of none.
+fn median(times: &mut [u64]) -> u64 {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header is copied when the file is made anew; whoever edits one edits both.
+    #[test]
+    fn the_committed_file_is_of_this_form() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets/durations.yaml");
+        let text = std::fs::read_to_string(file).unwrap();
+        let durations = Catalogue::parse_durations("durations.yaml", &text).unwrap();
+        assert_eq!(printed(&durations), text);
+    }
+
+    /// A check that is gone, or has another name, must not stand there for ever. New ones count as the median.
+    #[test]
+    fn the_committed_file_names_cases_that_exist() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+        let catalogue = Catalogue::load(&folder).unwrap();
+        let cases = suite::Selection::default().cases().unwrap();
+        let known: BTreeSet<String> = cases.iter().map(Case::name).collect();
+        let gone: Vec<&String> = catalogue.durations.cases.keys().filter(|case| !known.contains(*case)).collect();
+        assert!(gone.is_empty(), "no such cases: {gone:?}");
+    }
+}

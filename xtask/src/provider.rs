@@ -1,0 +1,91 @@
+//! Which provider a command uses, and what has to be at hand before it can boot.
+
+use std::path::Path;
+
+use anyhow::Context;
+use boot::qemu::Accelerator;
+use boot::{Booted, Topology};
+use model::{Artifacts, Components, MachineFiles, Target};
+use proc::RunDir;
+
+use crate::args::{ProviderArg, ProviderOptions};
+use crate::commands::fetch::options as fetch_options;
+use crate::paths::Paths;
+
+/// A provider that is ready to boot.
+pub(crate) enum Provider {
+    Process,
+    Qemu { files: Box<MachineFiles>, accelerator: Accelerator, cold: bool },
+}
+
+/// What the command line asks for; otherwise processes on a machine of the same architecture, and a VM elsewhere.
+pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &Target) -> ProviderArg {
+    let native = host.is_some_and(|host| host.name == target.name);
+    options.provider.unwrap_or(if native { ProviderArg::Process } else { ProviderArg::Qemu })
+}
+
+impl ProviderArg {
+    /// As it is written on the command line and in the record.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ProviderArg::Process => "process",
+            ProviderArg::Qemu => "qemu",
+        }
+    }
+
+    /// The components that must be built: those under test, and what the provider itself needs.
+    pub(crate) fn components(self, components: &Components) -> Vec<String> {
+        let all = components.sets.iter().flat_map(|set| &set.components);
+        let needed = all.filter(|c| !c.optional || (self == ProviderArg::Qemu && c.name == boot::qemu::INIT));
+        needed.map(|component| component.name.clone()).collect()
+    }
+}
+
+impl Provider {
+    pub(crate) fn boot(
+        &self,
+        target: &Target,
+        artifacts: &Artifacts,
+        topology: &Topology,
+        cache: &Path,
+        run: &RunDir,
+    ) -> anyhow::Result<Booted> {
+        match self {
+            Provider::Process => boot::up(target, artifacts, topology, run),
+            Provider::Qemu { files, accelerator, cold } => {
+                let cold = *cold;
+                let request = boot::qemu::Request { target, artifacts, files, topology, accelerator, cache, cold };
+                boot::qemu::up(&request, run)
+            }
+        }
+    }
+}
+
+/// Everything that decides how a target is run.
+pub(crate) struct Setup<'a> {
+    pub(crate) chosen: ProviderArg,
+    pub(crate) options: &'a ProviderOptions,
+    pub(crate) paths: &'a Paths,
+    /// This machine, if the target data knows it.
+    pub(crate) host: Option<&'a Target>,
+    pub(crate) target: &'a Target,
+    pub(crate) offline: bool,
+}
+
+impl Setup<'_> {
+    /// Makes the provider ready; fetches what it needs.
+    pub(crate) fn prepare(&self) -> anyhow::Result<Provider> {
+        match self.chosen {
+            ProviderArg::Process => Ok(Provider::Process),
+            ProviderArg::Qemu => self.machine(),
+        }
+    }
+
+    fn machine(&self) -> anyhow::Result<Provider> {
+        let host = self.host.context("the packages of QEMU are for a host that no target file describes")?;
+        let options = fetch_options(self.paths, &self.options.machine, self.offline);
+        let files = Box::new(fetch::machine(host, self.target, &options)?);
+        let accelerator = Accelerator { name: "tcg".into(), reason: "another architecture".into() };
+        Ok(Provider::Qemu { files, accelerator, cold: self.options.cold })
+    }
+}
