@@ -22,11 +22,14 @@ const KINDS: [(&str, &str); 9] = [
     ("debian/pool", "package"),
     ("debian/index", "index of packages"),
     ("debian/trees", "unpacked packages"),
-    ("snapshots", "memory snapshot"),
+    (SNAPSHOTS, "memory snapshot"),
     ("clusters", "kept cluster"),
     (RUN, "running"),
 ];
 const RUN: &str = "run";
+const SNAPSHOTS: &str = "snapshots";
+/// What is noted about a snapshot, with its last use as its time.
+const META: &str = "snapshot.json";
 /// Their own commands end them: `down`, and the sweep of the next run.
 const NOT_OURS: [&str; 2] = [RUN, "clusters"];
 /// Somebody may be about to unpack or hold what is as new as this.
@@ -174,11 +177,11 @@ fn finish_removals(dir: &Path) {
 
 fn is_unfinished(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with('.') || name.ends_with(".part")
+    name.starts_with('.') || name.starts_with("new-") || name.ends_with(".part")
 }
 
 fn entry(kind: &str, what: &str, path: PathBuf) -> Entry {
-    let used = hold::last_use(&path);
+    let used = hold::last_use(&path).max(hold::last_use(&path.join(META)));
     let young = kind.starts_with("debian/") && used.is_some_and(|time| time.elapsed().unwrap_or_default() < YOUNG);
     let in_use = kind == RUN || (hold::unheld(&path).is_none() && path.exists()) || (young && path.is_file());
     let last_use = used.and_then(|time: SystemTime| Timestamp::try_from(time).ok());
@@ -195,6 +198,10 @@ fn title(kind: &str, path: &Path) -> Option<String> {
                 serde_json::from_str(&fs::read_to_string(path.join("key.json")).ok()?).ok()?;
             let words = ["component", "version", "arch"].map(|field| record.get(field).and_then(|word| word.as_str()));
             Some(words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+        }
+        SNAPSHOTS => {
+            let meta: serde_json::Value = serde_json::from_str(&fs::read_to_string(path.join(META)).ok()?).ok()?;
+            Some(meta.get("title")?.as_str()?.to_owned())
         }
         "debian/trees" => tree::title(path),
         "debian/pool" => None,
