@@ -13,6 +13,7 @@ mod deb;
 mod digest;
 mod elf;
 mod emulator;
+mod go;
 mod guest;
 mod http;
 mod lock;
@@ -34,6 +35,7 @@ mod version;
 use std::path::PathBuf;
 
 pub use bundle::{bundle, import};
+pub use go::go_toolchain;
 pub use machine::{machine, machines};
 pub use plan::{Missing, Plan, plan};
 pub use update::update_lock;
