@@ -12,7 +12,6 @@ mod snapshot;
 mod vm;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -32,7 +31,7 @@ use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, sid
 
 use guest::{Guest, GuestHost};
 use snapshot::Snapshot;
-use vm::{Hardware, Memory, Vm};
+use vm::{Begin, Hardware, Vm};
 
 pub use snapshot::FOLDER as SNAPSHOTS;
 
@@ -162,7 +161,7 @@ impl Job<'_> {
         snapshot.unpack(self.run)?;
         std::thread::scope(|scope| {
             let intact = scope.spawn(|| snapshot.verify());
-            let (guest, doors) = self.start(Memory::Snapshot(&snapshot.ram()), None)?;
+            let (guest, doors) = self.start(Begin::Restored)?;
             let state = snapshot.state().display().to_string();
             guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).restore(&state)?;
             guest.set_clock()?;
@@ -192,8 +191,7 @@ impl Job<'_> {
         let pki = pki::create(self.run)?;
         let initramfs = self.run.private_dir("vm")?.join("initramfs");
         initramfs::write(&initramfs, self.request.files, self.request.artifacts)?;
-        let memory = vm::fresh_memory(self.memory_mib)?;
-        let (guest, doors) = self.start(Memory::Fresh(&memory), Some(&initramfs))?;
+        let (guest, doors) = self.start(Begin::Cold(&initramfs))?;
         guest.greeted(BOOT, SILENCE)?;
         // QEMU has read it.
         std::fs::remove_file(&initramfs).ok();
@@ -225,7 +223,7 @@ impl Job<'_> {
         })?;
         let time = begin.elapsed();
         if save {
-            match self.save(&guest, &memory, factor) {
+            match self.save(&guest, factor) {
                 Ok(size) => {
                     proc::progress::say(&format!(
                         "boot {}: memory snapshot saved, {} MiB, in {}",
@@ -249,12 +247,12 @@ impl Job<'_> {
     }
 
     /// Starts QEMU; again with other ports when one was taken between its choice and its use.
-    fn start(&self, memory: Memory<'_>, initramfs: Option<&Path>) -> anyhow::Result<(Guest, BTreeMap<String, Door>)> {
+    fn start(&self, begin: Begin<'_>) -> anyhow::Result<(Guest, BTreeMap<String, Door>)> {
         let mut attempt = 1;
         loop {
             let doors = self.doors()?;
             let outer: Vec<Door> = doors.values().copied().filter(|door| door.outside != 0).collect();
-            match Vm::start(&self.hardware(), memory, initramfs, &outer, self.run) {
+            match Vm::start(&self.hardware(), begin, &outer, self.run) {
                 Ok((vm, ports)) => return Ok((Guest::new(vm, ports)?, doors)),
                 Err(error) if vm::lost_a_port(&error) && attempt < PORT_ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
@@ -345,7 +343,7 @@ impl Job<'_> {
         Ok(slowest.as_secs_f64() / REFERENCE.as_secs_f64())
     }
 
-    fn save(&self, guest: &Guest, memory: &File, factor: f64) -> anyhow::Result<u64> {
+    fn save(&self, guest: &Guest, factor: f64) -> anyhow::Result<u64> {
         self.phase.status("saving the guest's memory");
         let place = self.snapshots()?;
         let draft = place.draft()?;
@@ -354,7 +352,7 @@ impl Job<'_> {
         qmp.save(&draft.state().display().to_string())?;
         let folders: Vec<String> =
             self.request.topology.profiles.iter().map(|p| p.name.clone()).chain(["pki".to_owned()]).collect();
-        let size = place.save(&draft, memory, self.run, &folders, factor)?;
+        let size = place.save(&draft, self.run, &folders, factor)?;
         qmp.resume()?;
         drop(qmp);
         guest.set_clock()?;

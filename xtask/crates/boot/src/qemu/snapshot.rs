@@ -1,11 +1,11 @@
 //! Memory snapshots of booted guests, in the cache, found by a key over everything that went into the guest.
 //!
-//! A snapshot is a folder: `ram` (the guest's memory, sparse), `state` (the devices, written by QEMU), `private` (keys
-//! and files of the run that made it) and `snapshot.json`. Everything in it is as secret as a run's private folder.
-//! A restored guest maps `ram` privately, so any number of guests can start from one snapshot at the same time.
+//! A snapshot is a folder: `state` (memory and devices, a sparse file written by QEMU), `private` (keys and files of the
+//! run that made it) and `snapshot.json`. Everything in it is as secret as a run's private folder. Any number of guests
+//! can start from one snapshot at the same time.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -28,7 +28,6 @@ const BUDGET: u64 = 24 << 30;
 /// Zeroes are looked for in pieces of this size.
 const BLOCK: usize = 64 << 10;
 const META: &str = "snapshot.json";
-const RAM: &str = "ram";
 const STATE: &str = "state";
 const PRIVATE: &str = "private";
 
@@ -40,7 +39,6 @@ struct Meta {
     /// Architecture and profiles, for people.
     title: String,
     factor: f64,
-    ram: Sum,
     state: Sum,
 }
 
@@ -89,15 +87,13 @@ impl Place {
         if meta.format != FORMAT || meta.key != self.key {
             bail!("it was made for something else");
         }
-        let age = fs::metadata(dir.join(RAM))?.modified()?.elapsed().unwrap_or_default();
+        let age = fs::metadata(dir.join(STATE))?.modified()?.elapsed().unwrap_or_default();
         if age > LONGEST_AGE {
             bail!("it is {} days old, and its certificates are valid for a week", age.as_secs() / (24 * 3600));
         }
-        for (name, sum) in [(RAM, meta.ram), (STATE, meta.state)] {
-            let length = fs::metadata(dir.join(name)).with_context(|| format!("{name} is missing"))?.len();
-            if length != sum.length {
-                bail!("{name} has {length} bytes, expected {}", sum.length);
-            }
+        let length = fs::metadata(dir.join(STATE)).with_context(|| format!("{STATE} is missing"))?.len();
+        if length != meta.state.length {
+            bail!("{STATE} has {length} bytes, expected {}", meta.state.length);
         }
         // Held until this process ends: `cache prune` must not take it away.
         if !hold::hold(&dir) {
@@ -114,23 +110,15 @@ impl Place {
         let _ = fs::remove_dir_all(self.root.join(&self.key));
     }
 
-    /// Makes the snapshot of a VM whose processors stand still and whose devices were written to [`Place::draft`].
-    pub(crate) fn save(
-        &self,
-        draft: &Draft,
-        memory: &File,
-        run: &RunDir,
-        folders: &[String],
-        factor: f64,
-    ) -> anyhow::Result<u64> {
-        let ram = copy_memory(memory, &draft.dir.join(RAM))?;
+    /// Makes the snapshot of a VM that was written to [`Draft::state`].
+    pub(crate) fn save(&self, draft: &Draft, run: &RunDir, folders: &[String], factor: f64) -> anyhow::Result<u64> {
         let state = draft.dir.join(STATE);
         fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         let state = checksum(&state)?;
         for folder in folders {
             copy_tree(&run.private().join(folder), &draft.dir.join(PRIVATE).join(folder))?;
         }
-        let meta = Meta { format: FORMAT, key: self.key.clone(), title: self.title.clone(), factor, ram, state };
+        let meta = Meta { format: FORMAT, key: self.key.clone(), title: self.title.clone(), factor, state };
         write_private_file(&draft.dir.join(META), &serde_json::to_vec_pretty(&meta)?)?;
         let size = size(&draft.dir);
         let dir = self.root.join(&self.key);
@@ -205,10 +193,6 @@ impl Drop for Draft {
 }
 
 impl Snapshot {
-    pub(crate) fn ram(&self) -> PathBuf {
-        self.dir.join(RAM)
-    }
-
     pub(crate) fn state(&self) -> PathBuf {
         self.dir.join(STATE)
     }
@@ -224,11 +208,9 @@ impl Snapshot {
 
     /// Reads everything and compares the checksums.
     pub(crate) fn verify(&self) -> anyhow::Result<()> {
-        for (name, expected) in [(STATE, self.meta.state), (RAM, self.meta.ram)] {
-            let found = checksum(&self.dir.join(name))?;
-            if found != expected {
-                bail!("{name} has changed on disk: checksum {:016x}, expected {:016x}", found.xxh3, expected.xxh3);
-            }
+        let (found, expected) = (checksum(&self.state())?, self.meta.state);
+        if found != expected {
+            bail!("{STATE} has changed on disk: checksum {:016x}, expected {:016x}", found.xxh3, expected.xxh3);
         }
         Ok(())
     }
@@ -238,16 +220,6 @@ impl Snapshot {
 fn size(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.blocks() * 512).sum()
-}
-
-/// Copies a guest's memory, leaving out what is zero.
-fn copy_memory(memory: &File, to: &Path) -> anyhow::Result<Sum> {
-    let failed = || format!("failed to write {}", to.display());
-    let file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(to).with_context(failed)?;
-    let length = memory.metadata()?.len();
-    file.set_len(length).with_context(failed)?;
-    let sum = blocks(memory, |at, block| file.write_all_at(block, at)).with_context(failed)?;
-    Ok(Sum { length, xxh3: sum })
 }
 
 fn checksum(file: &Path) -> anyhow::Result<Sum> {

@@ -43,13 +43,13 @@ pub(crate) struct Hardware<'a> {
     pub(crate) cpu: &'a str,
 }
 
-/// Where the guest's memory comes from.
+/// How the guest begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Memory<'a> {
-    /// Fresh and anonymous, from [`fresh_memory`].
-    Fresh(&'a File),
-    /// A file's pages, read when they are first used; what the guest writes stays in this VM.
-    Snapshot(&'a Path),
+pub(crate) enum Begin<'a> {
+    /// With the kernel and this initramfs.
+    Cold(&'a Path),
+    /// With what [`Qmp::restore`] reads.
+    Restored,
 }
 
 /// A running QEMU. Dropping it kills it.
@@ -75,7 +75,7 @@ impl Hardware<'_> {
         );
         let mut arguments: Vec<String> = Vec::new();
         let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
-        add("-machine", format!("{},memory-backend=ram", qemu.machine));
+        add("-machine", qemu.machine.clone());
         add("-accel", self.accelerator.to_owned());
         add("-cpu", self.cpu.to_owned());
         add("-smp", cpus.to_string());
@@ -92,30 +92,13 @@ impl Hardware<'_> {
         arguments.extend(qemu.arguments.iter().cloned());
         arguments
     }
-
-    fn memory(&self, memory: Memory<'_>) -> String {
-        let size = self.memory_mib;
-        match memory {
-            // Shared and opened by a name: QEMU leaves only such memory out of its own stream when it is saved.
-            Memory::Fresh(file) => {
-                let (pid, fd) = (std::process::id(), file.as_raw_fd());
-                format!("memory-backend-file,id=ram,size={size}M,share=on,mem-path=/proc/{pid}/fd/{fd}")
-            }
-            Memory::Snapshot(file) => {
-                // A comma in a value is written twice.
-                let file = file.display().to_string().replace(',', ",,");
-                format!("memory-backend-file,id=ram,size={size}M,share=off,mem-path={file}")
-            }
-        }
-    }
 }
 
 impl Vm {
-    /// Starts QEMU and waits until it has connected its sockets; with `Memory::Snapshot` it waits for [`Qmp::restore`].
+    /// Starts QEMU and waits until it has connected its sockets; with `Begin::Restored` it waits for [`Qmp::restore`].
     pub(crate) fn start(
         hardware: &Hardware<'_>,
-        memory: Memory<'_>,
-        initramfs: Option<&Path>,
+        begin_with: Begin<'_>,
         doors: &[Door],
         run: &RunDir,
     ) -> anyhow::Result<(Vm, Ports)> {
@@ -127,10 +110,10 @@ impl Vm {
         let program = command.next().ok_or_else(|| anyhow!("the emulator has no command"))?;
         let mut args: Vec<String> = command.chain(hardware.arguments()).collect();
         let mut add = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
-        add("-object", hardware.memory(memory));
         add("-kernel", hardware.files.kernel.display().to_string());
-        if let Some(initramfs) = initramfs {
-            add("-initrd", initramfs.display().to_string());
+        match begin_with {
+            Begin::Cold(initramfs) => add("-initrd", initramfs.display().to_string()),
+            Begin::Restored => add("-incoming", "defer".into()),
         }
         add("-netdev", network(doors));
         for socket in [MONITOR, CONSOLE, CONTROL, LOGS] {
@@ -139,9 +122,6 @@ impl Vm {
         add("-chardev", format!("socket,id={SHELL},path={SHELL},server=on,wait=off"));
         add("-serial", format!("chardev:{CONSOLE}"));
         add("-mon", format!("chardev={MONITOR},mode=control"));
-        if matches!(memory, Memory::Snapshot(_)) {
-            add("-incoming", "defer".into());
-        }
         let name = "qemu".to_owned();
         let spec = Spec {
             name,
@@ -177,16 +157,6 @@ impl Vm {
     pub(crate) fn kill(&self) {
         self.daemon.lock().unwrap_or_else(|e| e.into_inner()).kill();
     }
-}
-
-/// Memory of a new guest. It belongs to this process, which copies it when it saves the guest, and takes room only where
-/// the guest has written.
-pub(crate) fn fresh_memory(mib: u32) -> anyhow::Result<File> {
-    let flags = rustix::fs::MemfdFlags::CLOEXEC;
-    let memory = rustix::fs::memfd_create("archproof-guest", flags).context("failed to make the guest's memory")?;
-    let memory = File::from(memory);
-    memory.set_len(u64::from(mib) << 20).context("failed to size the guest's memory")?;
-    Ok(memory)
 }
 
 /// Whether QEMU failed because somebody else has taken a port meanwhile.
