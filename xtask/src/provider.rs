@@ -85,7 +85,7 @@ impl Setup<'_> {
         let host = self.host.context("the packages of QEMU are for a host that no target file describes")?;
         let options = fetch_options(self.paths, &self.options.machine, self.offline);
         let files = Box::new(fetch::machine(host, self.target, &options)?);
-        let accelerator = Accelerator { name: "tcg".into(), reason: "another architecture".into() };
+        let accelerator = boot::qemu::accelerator(host, self.target, &files, &self.paths.cache)?;
         Ok(Provider::Qemu { files, accelerator, cold: self.options.cold })
     }
 }

@@ -3,6 +3,7 @@
 //! A guest is booted cold, from a kernel and a generated initramfs, or warm, from a memory snapshot of an earlier cold
 //! boot of the same. Where QEMU and the kernel come from is not decided here: see [`model::MachineFiles`].
 
+mod accelerator;
 mod console;
 mod cpio;
 mod guest;
@@ -34,6 +35,7 @@ use guest::{Guest, GuestHost};
 use snapshot::Snapshot;
 use vm::{Hardware, Memory, Vm};
 
+pub use accelerator::{Accelerator, NoKvm, accelerator, kvm};
 pub use snapshot::FOLDER as SNAPSHOTS;
 
 /// The run's private folder in the guest.
@@ -64,15 +66,6 @@ pub struct Request<'a> {
     pub cache: &'a Path,
     /// Neither reads nor makes a snapshot.
     pub cold: bool,
-}
-
-/// What executes the guest's instructions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accelerator {
-    /// `kvm` or `tcg`, as `-accel` takes it.
-    pub name: String,
-    /// Why this one.
-    pub reason: String,
 }
 
 /// The component that must be built beside those under test.
@@ -262,7 +255,7 @@ impl Job<'_> {
 
     fn hardware(&self) -> Hardware<'_> {
         let accelerator = &self.request.accelerator.name;
-        let cpu = if accelerator == "kvm" { "host" } else { &self.machine.qemu.cpu };
+        let cpu = if accelerator == accelerator::KVM { "host" } else { &self.machine.qemu.cpu };
         let Request { files, .. } = self.request;
         Hardware { machine: self.machine, files, memory_mib: self.memory_mib, accelerator, cpu }
     }
@@ -369,7 +362,7 @@ impl Job<'_> {
             inputs.push(serde_json::to_string(profile)?);
             inputs.push(fingerprint(profile)?);
         }
-        if self.request.accelerator.name == "kvm" {
+        if self.request.accelerator.name == accelerator::KVM {
             // A guest of the host's own processor does not run on another one.
             inputs.push(std::fs::read_to_string("/proc/cpuinfo").map(|text| cpu_model(&text)).unwrap_or_default());
         }
