@@ -20,6 +20,7 @@ mod machine;
 mod mirror;
 mod packages;
 mod plan;
+mod reach;
 mod release;
 mod resolve;
 mod sets;
@@ -34,8 +35,10 @@ mod version;
 use std::path::PathBuf;
 
 pub use bundle::{bundle, import};
+pub use emulator::system as system_emulator;
 pub use machine::{machine, machines};
 pub use plan::{Missing, Plan, plan};
+pub use reach::{Reached, reach};
 pub use update::update_lock;
 
 /// Where to look, and what may be done.

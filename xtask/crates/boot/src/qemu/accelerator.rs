@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use model::{Machine, MachineFiles, Target};
 use proc::deadline::{OnInterrupt, Probe, WaitError, until};
-use proc::progress::{Phase, say};
+use proc::progress::Phase;
 use proc::{Daemon, Scratch, Spec, daemon::tail};
 use serde::{Deserialize, Serialize};
 
@@ -67,29 +67,38 @@ struct Limits {
     boot: Duration,
 }
 
-/// The accelerator for guests of `target` on `host`. For a guest of the host's own architecture the choice is printed,
-/// and a probe that has run is remembered in `cache` until the host boots again.
+/// [`probed`]; for a guest of the host's own architecture the choice is printed.
+///
+/// # Errors
+/// As for [`probed`].
+pub fn accelerator(host: &Target, target: &Target, files: &MachineFiles, cache: &Path) -> anyhow::Result<Accelerator> {
+    let phase = Phase::start(format!("boot {}: KVM", target.name));
+    let chosen = probed(host, target, files, cache)?;
+    if host.name == target.name {
+        let word = if chosen.name == KVM { "used" } else { "not used" };
+        phase.done(&format!("{word}, {}", chosen.reason));
+    }
+    Ok(chosen)
+}
+
+/// The accelerator for guests of `target` on `host`. A probe that has run is remembered in `cache` until the host boots
+/// again.
 ///
 /// # Errors
 /// Only an interrupt; whatever else fails is the reason for doing without KVM.
-pub fn accelerator(host: &Target, target: &Target, files: &MachineFiles, cache: &Path) -> anyhow::Result<Accelerator> {
+pub fn probed(host: &Target, target: &Target, files: &MachineFiles, cache: &Path) -> anyhow::Result<Accelerator> {
     let Some(machine) = target.machine.as_ref().filter(|_| host.name == target.name) else {
         return Ok(tcg("the guest is of another architecture than the host"));
     };
-    if let Err(no) = kvm(Path::new(DEVICE)) {
-        let chosen = tcg(no);
-        say(&format!("boot {}: KVM: {}", target.name, described(&chosen)));
-        return Ok(chosen);
+    if let Err(no) = kvm() {
+        return Ok(tcg(no));
     }
     let arguments = arguments(machine, files);
     let key = key(files, &arguments);
-    let file = cache.join(KVM).join(format!("{}.json", target.name));
+    let file = remembered(cache, target);
     if let Some(chosen) = recall(&file, &key) {
-        let known = format!("known from an earlier run, {}", file.display());
-        say(&format!("boot {}: KVM: {} ({known})", target.name, described(&chosen)));
         return Ok(chosen);
     }
-    let phase = Phase::start(format!("boot {}: KVM", target.name));
     let chosen = match try_guest(files, &arguments, cache, LIMITS) {
         Ok(()) => Accelerator { name: KVM.into(), reason: "a guest was tried and runs".into() },
         Err(error) => {
@@ -99,12 +108,20 @@ pub fn accelerator(host: &Target, target: &Target, files: &MachineFiles, cache: 
     };
     // Only saves the next run the probe.
     let _ = remember(&file, Known { key, accelerator: chosen.clone() });
-    phase.done(&described(&chosen));
     Ok(chosen)
 }
 
+/// The file that remembers a probe; without it KVM is tried again.
+pub fn remembered(cache: &Path, target: &Target) -> PathBuf {
+    cache.join(KVM).join(format!("{}.json", target.name))
+}
+
 /// Whether this user may use KVM at all. That says nothing about guests.
-pub fn kvm(device: &Path) -> Result<(), NoKvm> {
+pub fn kvm() -> Result<(), NoKvm> {
+    opens(Path::new(DEVICE))
+}
+
+fn opens(device: &Path) -> Result<(), NoKvm> {
     let Err(error) = OpenOptions::new().read(true).write(true).open(device) else { return Ok(()) };
     let shown = device.display();
     let cure = match error.kind() {
@@ -123,11 +140,6 @@ pub fn kvm(device: &Path) -> Result<(), NoKvm> {
 
 fn tcg(reason: impl std::fmt::Display) -> Accelerator {
     Accelerator { name: TCG.into(), reason: reason.to_string() }
-}
-
-fn described(chosen: &Accelerator) -> String {
-    let word = if chosen.name == KVM { "used" } else { "not used" };
-    format!("{word}: {}", chosen.reason)
 }
 
 /// QEMU's arguments: the machine that the target describes, with nothing in it.

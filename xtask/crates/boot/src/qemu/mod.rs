@@ -35,7 +35,7 @@ use guest::{Guest, GuestHost};
 use snapshot::Snapshot;
 use vm::{Hardware, Memory, Vm};
 
-pub use accelerator::{Accelerator, NoKvm, accelerator, kvm};
+pub use accelerator::{Accelerator, NoKvm, accelerator, kvm, probed, remembered};
 pub use snapshot::FOLDER as SNAPSHOTS;
 
 /// The run's private folder in the guest.
@@ -50,7 +50,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 const TIMERS: Duration = Duration::from_secs(2);
 const PORT_ATTEMPTS: usize = 5;
 /// The oldest QEMU whose restored guests are healthy.
-const SAVES: (u32, u32) = (11, 1);
+pub const SAVES: &str = "11.1";
 /// The memory of some machines has to be a multiple of this.
 const MEMORY_UNIT: u32 = 256;
 
@@ -120,10 +120,9 @@ impl Job<'_> {
     /// Older ones restore guests whose timers never fire: on three of five architectures, with two processors.
     fn can_be_saved(&self, notes: &mut Vec<String>) -> bool {
         let version = &self.request.files.emulator.version;
-        let (major, minor) = SAVES;
-        let new_enough = numbers(version) >= vec![major, minor];
+        let new_enough = saves(version);
         if !new_enough {
-            notes.push(format!("no memory snapshot: QEMU {version} is older than {major}.{minor}, see --qemu"));
+            notes.push(format!("no memory snapshot: QEMU {version} is older than {SAVES}, see --qemu"));
         }
         new_enough
     }
@@ -398,6 +397,11 @@ impl Job<'_> {
             machine: Some(machine),
         }
     }
+}
+
+/// Whether guests restored by this version of QEMU are healthy.
+pub fn saves(version: &str) -> bool {
+    numbers(version) >= numbers(SAVES)
 }
 
 /// MiB for the guest with these profiles.

@@ -125,13 +125,13 @@ fn what_is_remembered_is_good_for_the_same_files_and_arguments_only() {
 #[test]
 fn a_device_that_does_not_open_is_told_with_the_cure() {
     let root = temp("device");
-    assert_eq!(kvm(Path::new("/dev/null")), Ok(()));
+    assert_eq!(opens(Path::new("/dev/null")), Ok(()));
     for (path, reason, cure) in [
         (root.join("none"), "No such file", "modprobe"),
         // A folder never opens for writing, not even for root.
         (root.clone(), "directory", "dmesg"),
     ] {
-        let no = kvm(&path).unwrap_err();
+        let no = opens(&path).unwrap_err();
         assert!(no.reason.contains(reason) && no.cure.contains(cure), "{no}");
     }
     std::fs::remove_dir_all(root).unwrap();
