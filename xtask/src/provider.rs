@@ -20,8 +20,13 @@ pub(crate) enum Provider {
 
 /// What the command line asks for; otherwise processes on a machine of the same architecture, and a VM elsewhere.
 pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &Target) -> ProviderArg {
+    options.provider.unwrap_or_else(|| usual(host, target))
+}
+
+/// What is used unless the command line asks for something else.
+pub(crate) fn usual(host: Option<&Target>, target: &Target) -> ProviderArg {
     let native = host.is_some_and(|host| host.name == target.name);
-    options.provider.unwrap_or(if native { ProviderArg::Process } else { ProviderArg::Qemu })
+    if native { ProviderArg::Process } else { ProviderArg::Qemu }
 }
 
 impl ProviderArg {
