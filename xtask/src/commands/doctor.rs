@@ -82,7 +82,8 @@ pub(crate) fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failur
         catalogue,
     };
     let patient = Arc::new(patient);
-    let findings = examine(&patient, checks(patient.targets.len()))?;
+    let mut findings = examine(&patient, checks(patient.targets.len()))?;
+    target::without_mirror(&patient, &mut findings);
     let diagnosis = Diagnosis::of(&patient, findings);
     if options.json {
         print_json(&diagnosis)?;
@@ -94,9 +95,10 @@ pub(crate) fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failur
 
 /// In the order in which they are printed.
 fn checks(targets: usize) -> Vec<Check> {
-    let of_host: [(&'static str, Work); 7] = [
+    let of_host: [(&'static str, Work); 8] = [
         ("go", host::go),
         ("cache", host::cache),
+        ("reports", host::reports),
         ("disk", host::disk),
         ("ports", host::ports),
         ("clock", host::clock),
@@ -136,6 +138,8 @@ fn examine(patient: &Arc<Patient>, checks: Vec<Check>) -> Result<Vec<Finding>, F
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
+    // A check that an interrupt has ended says nothing.
+    interrupt::check().map_err(anyhow::Error::from)?;
     let arch = |check: &Check| check.target.and_then(|index| patient.targets.get(index)).map(|(target, _)| target);
     let all = checks.iter().zip(found).flat_map(|(check, found)| {
         found.unwrap_or_else(|| {
@@ -192,7 +196,7 @@ impl Diagnosis {
 mod tests {
     use super::*;
 
-    fn patient(arches: &[&str]) -> Arc<Patient> {
+    pub(super) fn patient(arches: &[&str]) -> Arc<Patient> {
         let targets_dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
         let catalogue = Catalogue::load(&targets_dir).unwrap();
         let target = |name: &&str| catalogue.target(name).unwrap().clone();

@@ -66,7 +66,7 @@ mod tests {
         assert!(fixture.asked().iter().all(|path| path.ends_with("/InRelease")));
         fixture.target.machine.as_mut().unwrap().suites.push("nonesuch".into());
         let lacks = vec![("nonesuch".to_owned(), "it answers 404 Not Found".to_owned())];
-        assert_eq!(reached(&fixture), Reached { lacks, ..found.clone() });
+        assert_eq!(reached(&fixture), Reached { lacks, ..found });
         // A port that nobody listens on.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         fixture.options.mirror = Some(format!("http://{}/debian", listener.local_addr().unwrap()));

@@ -175,8 +175,9 @@ impl Drop for RunDir {
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes `<cache>/run/<UTC time>-<label>`.
+    /// Makes `<cache>/run/<UTC time>-<label>`; first removes what dead runs left there.
     pub fn create(cache: &Path, label: &str) -> anyhow::Result<Scratch> {
+        sweep(cache);
         let label = format!("{}-{label}", stamp());
         let made = new_name(&label, &cache.join(PRIVATE), |id| new_private(cache, id))?;
         absolute(&made).map(Scratch)

@@ -14,6 +14,9 @@ pub(crate) struct Finding {
     pub(crate) text: String,
     /// A command, where there is one, else what to do.
     pub(crate) fix: Option<String>,
+    /// It is fine as long as the mirror answers.
+    #[serde(skip)]
+    pub(crate) needs_mirror: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -26,7 +29,7 @@ pub(crate) enum Status {
 
 impl Finding {
     pub(crate) fn new(check: &'static str, status: Status, text: impl Into<String>) -> Finding {
-        Finding { check, arch: None, status, text: text.into(), fix: None }
+        Finding { check, arch: None, status, text: text.into(), fix: None, needs_mirror: false }
     }
 
     /// About this architecture.

@@ -8,7 +8,7 @@ use model::Target;
 use proc::exec::{self, Shell, cmd};
 use proc::ports::Survey;
 use proc::{Scratch, ports};
-use rustix::fs::StatVfsMountFlags;
+use rustix::fs::{Access, StatVfsMountFlags};
 
 use super::Patient;
 use super::finding::{Finding, Status};
@@ -112,6 +112,20 @@ fn sparse(path: &Path) -> std::io::Result<bool> {
     Ok(file.metadata()?.blocks() * 512 < MIB)
 }
 
+/// The folder of the reports: can be written.
+pub(crate) fn reports(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let reports = &patient.paths.reports;
+    let shown = reports.display();
+    // It may be made only by the first run.
+    let there = reports.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+    let found = match rustix::fs::access(there, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Finding::new("reports", Status::Ok, format!("{shown} can be written")),
+        Err(error) => Finding::new("reports", Status::Problem, format!("{shown} cannot be written: {error}"))
+            .cure("use another folder: --reports DIR or ARCHPROOF_REPORTS=DIR"),
+    };
+    vec![found]
+}
+
 /// Free space where a run writes.
 pub(crate) fn disk(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let count = patient.targets.len() as u64;
@@ -119,26 +133,27 @@ pub(crate) fn disk(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let cache = patient.targets.iter().map(|(_, way)| of_one(way)).sum();
     let go = exec::find("go").and_then(|program| go_env(&program, "GOCACHE").ok());
     let mut places = vec![
-        ("the cache", patient.paths.cache.clone(), cache),
-        ("reports", patient.paths.reports.clone(), count * REPORT_MIB),
+        ("the cache", patient.paths.cache.clone(), cache, "cargo xtask cache prune"),
+        ("reports", patient.paths.reports.clone(), count * REPORT_MIB, "remove old runs there"),
     ];
-    places.extend(go.map(|dir| ("Go's build cache", dir.into(), count * GO_BUILD_MIB + GO_MODULES_MIB)));
-    let judged = places.iter().filter_map(|(what, dir, needed)| {
+    let needed = count * GO_BUILD_MIB + GO_MODULES_MIB;
+    places.extend(go.map(|dir| ("Go's build cache", dir.into(), needed, "go clean -cache")));
+    let judged = places.iter().filter_map(|(what, dir, needed, cure)| {
         // It may be made only by the first run.
         let dir = dir.ancestors().find(|dir| dir.exists())?;
         let stat = rustix::fs::statvfs(dir).ok()?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize) / MIB;
-        Some(judge_disk(&format!("{what} ({})", dir.display()), free, *needed))
+        Some(judge_disk(&format!("{what} ({})", dir.display()), free, *needed, cure))
     });
     judged.collect()
 }
 
-fn judge_disk(what: &str, free: u64, needed: u64) -> Finding {
+fn judge_disk(what: &str, free: u64, needed: u64, cure: &str) -> Finding {
     let text = format!("{free} MiB are free for {what}; from nothing, up to {needed} MiB are needed");
     match free {
         _ if free >= needed => Finding::new("disk", Status::Ok, text),
-        _ if free >= LEAST_MIB => Finding::new("disk", Status::Warning, text).cure("cargo xtask cache prune"),
-        _ => Finding::new("disk", Status::Problem, text).cure("cargo xtask cache prune"),
+        _ if free >= LEAST_MIB => Finding::new("disk", Status::Warning, text).cure(cure),
+        _ => Finding::new("disk", Status::Problem, text).cure(cure),
     }
 }
 
@@ -234,7 +249,7 @@ mod tests {
     fn little_room_is_a_warning_and_none_a_problem() {
         for (free, status) in [(5000, Status::Ok), (2048, Status::Ok), (2047, Status::Warning), (199, Status::Problem)]
         {
-            assert_eq!(judge_disk("x", free, 2048).status, status, "{free}");
+            assert_eq!(judge_disk("x", free, 2048, "y").status, status, "{free}");
         }
     }
 

@@ -13,7 +13,10 @@ use super::host::line;
 use crate::budget::{self, Way};
 
 /// A mirror that answers at all answers within this time.
-const MIRROR: Duration = Duration::from_millis(2500);
+const MIRROR_LIMIT: Duration = Duration::from_millis(2500);
+const MIRROR: &str = "mirror";
+const WITHOUT_MIRROR: &str = "give another one with --debian-mirror URL, or `cargo xtask fetch --bundle FILE` on a machine that has \
+                              one and `cargo xtask fetch --import FILE` here";
 /// The one word of `MachineInfo::accelerator` that says KVM.
 const KVM: &str = "kvm";
 
@@ -23,7 +26,10 @@ pub(crate) fn qemu(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
     let needed = patient.in_machine(target);
     let files = match files(patient, target) {
         Ok(files) => judge_files(&target.name, files),
-        Err(why) if needed => Finding::new("qemu", Status::Problem, why).cure("--provider process"),
+        Err(why) if needed => {
+            let cure = format!("cargo xtask ci --arch {} --provider process", target.name);
+            Finding::new("qemu", Status::Problem, why).cure(cure)
+        }
         Err(why) => Finding::new("qemu", Status::Warning, why),
     };
     let program = target.machine.as_ref().map(|machine| machine.qemu.program.as_str()).unwrap_or_default();
@@ -56,7 +62,8 @@ fn judge_files(arch: &str, files: Result<MachineFiles, Plan>) -> Finding {
             let mib = plan.size().div_ceil(1 << 20);
             let more = if plan.unresolved.is_empty() { "" } else { ", and some that no lock names" };
             let text = format!("to be downloaded by the first run: {} packages, {mib} MiB{more}", plan.missing.len());
-            Finding::new("qemu", Status::Warning, text).cure(format!("cargo xtask fetch --arch {arch}"))
+            let finding = Finding::new("qemu", Status::Warning, text).cure(format!("cargo xtask fetch --arch {arch}"));
+            Finding { needs_mirror: true, ..finding }
         }
     }
 }
@@ -165,49 +172,47 @@ fn judge_memory(available: Option<u64>, one: u64, all: u64) -> Finding {
     }
 }
 
-/// The Debian mirror, which is needed as far as something is missing.
+/// The Debian mirror; a problem only where something is to be downloaded, see [`without_mirror`].
 pub(crate) fn mirror(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
-    let finding = |status, text: String| Finding::new("mirror", status, text);
+    let finding = |text: &str| Finding::new(MIRROR, Status::Warning, text);
     let Some(host) = &patient.host else {
-        return vec![finding(Status::Warning, "not asked: no target file describes this machine".into())];
+        return vec![finding("not asked: no target file describes this machine")];
     };
-    let with_machine = |all: &mut dyn Iterator<Item = &Target>| -> Vec<Target> {
-        all.filter(|target| target.machine.is_some()).cloned().collect()
-    };
-    let all = with_machine(&mut patient.targets.iter().map(|(target, _)| target));
-    let needed = with_machine(&mut all.iter().filter(|target| patient.in_machine(target)));
-    let references = |targets: &[Target]| -> Result<Plan, String> {
-        let targets: Vec<&Target> = targets.iter().collect();
-        ::fetch::plan(host, &targets, &patient.fetch).map_err(|error| format!("{error:#}"))
-    };
-    let missing = references(&needed).map(|plan| !plan.is_empty());
     if patient.fetch.offline {
-        return vec![judge_mirror(None, missing)];
+        return vec![finding("not asked (--offline)")];
     }
-    let targets: Vec<&Target> = all.iter().collect();
-    let reached = ::fetch::reach(host, &targets, &patient.fetch, MIRROR).map_err(|error| format!("{error:#}"));
-    vec![judge_mirror(Some(reached), missing)]
+    let targets = patient.targets.iter().map(|(target, _)| target).filter(|target| target.machine.is_some());
+    let targets: Vec<&Target> = targets.collect();
+    let reached = ::fetch::reach(host, &targets, &patient.fetch, MIRROR_LIMIT);
+    vec![judge_mirror(reached.map_err(|error| line(&format!("{error:#}")).to_owned()))]
 }
 
-/// What the mirror answered, if it was asked; and whether something that is needed is missing.
-fn judge_mirror(reached: Option<Result<Reached, String>>, missing: Result<bool, String>) -> Finding {
-    let bundle =
-        "cargo xtask fetch --bundle FILE elsewhere, then cargo xtask fetch --import FILE here; or --debian-mirror URL";
-    let missing = missing.unwrap_or(true);
-    let lacks = if missing { Status::Problem } else { Status::Warning };
-    let cached = if missing { "" } else { "; everything that is needed is in the cache" };
-    let finding = |status, text: String| Finding::new("mirror", status, text);
+/// What the mirror answered.
+fn judge_mirror(reached: Result<Reached, String>) -> Finding {
+    let lacks = |text| Finding::new(MIRROR, Status::Warning, text).cure(WITHOUT_MIRROR);
     match reached {
-        None if missing => finding(Status::Problem, "not asked, and packages are missing".into()).cure(bundle),
-        None => finding(Status::Ok, "not asked: everything that is needed is in the cache".into()),
-        Some(Err(why)) => finding(lacks, format!("{why}{cached}")).cure(bundle),
-        Some(Ok(Reached { mirror, has, lacks: none })) if none.is_empty() => {
-            finding(Status::Ok, format!("{mirror} has {}{cached}", has.join(", ")))
+        Err(why) => lacks(why),
+        Ok(Reached { mirror, has, lacks: none }) if none.is_empty() => {
+            Finding::new(MIRROR, Status::Ok, format!("{mirror} has {}", has.join(", ")))
         }
-        Some(Ok(Reached { mirror, lacks: none, .. })) => {
+        Ok(Reached { mirror, lacks: none, .. }) => {
             let why: Vec<String> = none.iter().map(|(suite, why)| format!("{suite}: {why}")).collect();
-            finding(lacks, format!("{mirror} does not have everything ({}){cached}", why.join("; "))).cure(bundle)
+            lacks(format!("{mirror} does not have all suites ({})", why.join("; ")))
         }
+    }
+}
+
+/// Without a mirror what a run would have to download first is a problem.
+pub(crate) fn without_mirror(patient: &Patient, findings: &mut [Finding]) {
+    if findings.iter().all(|finding| finding.check != MIRROR || finding.status == Status::Ok) {
+        return;
+    }
+    let machines = patient.targets.iter().filter(|(target, _)| patient.in_machine(target));
+    let machines: Vec<&str> = machines.map(|(target, _)| target.name.as_str()).collect();
+    let needed = |finding: &&mut Finding| finding.arch.as_deref().is_some_and(|arch| machines.contains(&arch));
+    for finding in findings.iter_mut().filter(|finding| finding.needs_mirror).filter(needed) {
+        finding.status = Status::Problem;
+        finding.fix = Some(WITHOUT_MIRROR.into());
     }
 }
 

@@ -4,6 +4,7 @@ use ::fetch::Missing;
 use model::SystemEmulator;
 
 use super::*;
+use crate::commands::doctor::tests::patient;
 
 fn expect(finding: &Finding, status: Status, part: &str) {
     assert!(finding.status == status && finding.text.contains(part), "{finding:?}, expected {status:?} with `{part}`");
@@ -93,25 +94,39 @@ fn memory_must_do_for_one_profile() {
 }
 
 #[test]
-fn the_mirror_matters_only_as_long_as_something_is_missing() {
+fn a_mirror_that_does_not_do_is_told_suite_by_suite() {
     let reached = |lacks: &[&str]| {
         let lacks = lacks.iter().map(|suite| ((*suite).to_owned(), "connection refused".to_owned())).collect();
-        Some(Ok(Reached { mirror: "http://m/debian".into(), has: vec!["trixie".into()], lacks }))
+        Ok(Reached { mirror: "http://m/debian".into(), has: vec!["trixie".into()], lacks })
     };
-    for (reached, missing, status, part) in [
-        (reached(&[]), Ok(true), Status::Ok, "http://m/debian has trixie"),
-        (reached(&[]), Ok(false), Status::Ok, "in the cache"),
-        (reached(&["sid"]), Ok(true), Status::Problem, "(sid: connection refused)"),
-        (reached(&["sid"]), Ok(false), Status::Warning, "in the cache"),
-        (Some(Err("no certificates".to_owned())), Ok(true), Status::Problem, "no certificates"),
-        (Some(Err("no certificates".to_owned())), Ok(false), Status::Warning, "in the cache"),
-        (None, Ok(false), Status::Ok, "not asked"),
-        (None, Ok(true), Status::Problem, "packages are missing"),
-        // What cannot be found out counts as missing.
-        (None, Err("no lock".to_owned()), Status::Problem, "packages are missing"),
+    for (reached, status, part) in [
+        (reached(&[]), Status::Ok, "http://m/debian has trixie"),
+        (reached(&["sid"]), Status::Warning, "(sid: connection refused)"),
+        (Err("no certificates".to_owned()), Status::Warning, "no certificates"),
     ] {
-        let finding = judge_mirror(reached, missing);
+        let finding = judge_mirror(reached);
         expect(&finding, status, part);
         assert_eq!(finding.fix.is_some(), status != Status::Ok, "{finding:?}");
     }
+}
+
+#[test]
+fn the_mirror_matters_only_where_a_machine_is_to_be_downloaded() {
+    let patient = patient(&["amd64", "arm64", "riscv64"]);
+    let plan = || Err(Plan { missing: Vec::new(), unresolved: vec!["x".into()] });
+    let found = |mirror| {
+        let of = |index: usize, finding: Finding| finding.of(Some(&patient.targets[index].0));
+        let there = Finding::new("qemu", Status::Ok, "there");
+        let mut findings = vec![
+            Finding::new(MIRROR, mirror, "x"),
+            // Its own architecture is run without a machine.
+            of(0, judge_files("amd64", plan())),
+            of(1, there),
+            of(2, judge_files("riscv64", plan())),
+        ];
+        without_mirror(&patient, &mut findings);
+        findings.iter().map(|finding| finding.status).collect::<Vec<_>>()
+    };
+    assert_eq!(found(Status::Ok), [Status::Ok, Status::Warning, Status::Ok, Status::Warning]);
+    assert_eq!(found(Status::Warning), [Status::Warning, Status::Warning, Status::Ok, Status::Problem]);
 }
