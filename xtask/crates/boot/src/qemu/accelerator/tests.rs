@@ -82,20 +82,22 @@ fn a_guest_counts_only_when_its_kernel_came_to_its_end() {
 #[test]
 fn a_probe_ends_with_its_qemu_however_that_behaves() {
     let root = temp("probe");
-    let hangs = "echo $$ > ../../pid; exec sleep 600";
+    let pid = "echo $$ > ../../pid";
+    let hangs = "exec sleep 600";
     for (script, limits, expected) in [
-        (format!("printf '%s\\n%s\\n' '{HELLO}' '{NO_ROOT}' > console; {hangs}"), LONG, ""),
-        (format!("echo 'KVM internal error. Suberror: 1' >&2; {hangs}"), LONG, "Suberror: 1"),
+        (format!("{pid}; printf '%s\\n%s\\n' '{HELLO}' '{NO_ROOT}' > console; {hangs}"), LONG, ""),
+        (format!("{pid}; echo 'KVM internal error. Suberror: 1' >&2; {hangs}"), LONG, "Suberror: 1"),
         ("echo \"$0: -accel kvm: failed to initialize kvm\" >&2; exit 1".into(), LONG, "line: -accel kvm: failed"),
-        (hangs.to_owned(), SHORT, "its kernel said nothing"),
-        (format!("echo '{HELLO}' > console; {hangs}"), SHORT, "came no further than `[    0.000000] Linux version"),
+        (format!("{pid}; {hangs}"), SHORT, "its kernel said nothing"),
     ] {
         let _ = std::fs::remove_file(root.join("pid"));
         let ended = try_guest(&files(&root, &script), &[], &root, limits);
         let text = ended.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
         assert!(ended.is_ok() == expected.is_empty() && text.contains(expected), "{script}: {ended:?}");
-        if let Ok(pid) = std::fs::read_to_string(root.join("pid")) {
-            assert!(!Path::new("/proc").join(pid.trim()).exists(), "{script} is left running");
+        // The one that is killed early may not have written it.
+        let pid = std::fs::read_to_string(root.join("pid")).ok().and_then(|text| text.trim().parse::<u32>().ok());
+        if let Some(pid) = pid {
+            assert!(!Path::new("/proc").join(pid.to_string()).exists(), "{script} is left running");
         }
         assert_eq!(std::fs::read_dir(root.join("run")).unwrap().count(), 0, "{script} left its folder");
     }
