@@ -81,6 +81,8 @@ pub(crate) struct Places {
     pub(crate) xdg_cache: Option<OsString>,
     #[arg(long, global = true, hide = true, env = "HOME", value_parser = OsStringValueParser::new())]
     pub(crate) home: Option<OsString>,
+    #[arg(long, global = true, hide = true, env = "GOPROXY")]
+    pub(crate) goproxy: Option<String>,
     #[arg(long, global = true, hide = true, env = "NO_COLOR", value_parser = OsStringValueParser::new())]
     pub(crate) no_color: Option<OsString>,
 }
@@ -277,6 +279,8 @@ pub(crate) enum CacheCommand {
     List(JsonOptions),
     /// Remove what was not used for long; never what is in use
     Prune(PruneOptions),
+    /// Look at the content of every download and unpacked file, and remove what is damaged
+    Verify,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

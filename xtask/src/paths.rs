@@ -20,6 +20,8 @@ pub(crate) struct Paths {
     pub(crate) cache: PathBuf,
     /// Whether colours are welcome where there is a terminal.
     pub(crate) colour: bool,
+    /// Where Go modules come from, if the environment says.
+    pub(crate) goproxy: Option<String>,
 }
 
 impl Paths {
@@ -40,6 +42,7 @@ impl Paths {
             reports: places.reports.clone().unwrap_or_else(|| root.join("reports")),
             cache: std::path::absolute(cache).context("the current folder does not exist")?,
             colour: set(&places.no_color).is_none(),
+            goproxy: places.goproxy.clone().filter(|proxy| !proxy.is_empty()),
         })
     }
 

@@ -13,6 +13,7 @@ use report::EventLog;
 use report::verdict::worse;
 
 use crate::args::ProviderArg;
+use crate::commands::built;
 use crate::failure::or_interrupted;
 use crate::provider::{Provider, Setup};
 use crate::turn::Turn;
@@ -44,7 +45,7 @@ pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
 fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> {
     let provider = fetched(job, log)?;
     let turn = job.builds.take("the build of another architecture").map_err(|_| Exit::Interrupted)?;
-    let artifacts = phase(log, "build", Exit::Build, || build::build(&job.request))?;
+    let artifacts = phase(log, "build", Exit::Build, || built(job.provider.paths, job.request.clone()))?;
     drop(turn);
     tell_built(log, &artifacts);
     let topology = Topology { profiles: job.profiles.clone() };

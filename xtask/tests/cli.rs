@@ -38,6 +38,13 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["ci", "--provider", "cloud"], &["'cloud'", "process"]),
         (&["ci", "--level", "maybe"], &["'maybe'", "must"]),
         (&["up", "--name", "../x"], &["../x", "letters"]),
+        (&["fetch", "--arch", "mips"], &["`mips`", "riscv64"]),
+        (&["fetch", "--qemu", "mine"], &["'mine'", "debian", "system"]),
+        (&["fetch", "--update-lock", "--locked"], &["--update-lock", "--locked"]),
+        (&["fetch", "--import", "x", "--bundle", "y"], &["--import", "--bundle"]),
+        (&["cache"], &["list", "prune"]),
+        (&["cache", "prune", "--max-size", "many"], &["many", "10G"]),
+        (&["cache", "prune", "--all", "--keep-days", "3"], &["--all", "--keep-days"]),
         (&["down"], &["no cluster `default`", "cargo xtask up"]),
         (&["down", "--name", "a"], &["no cluster `a`"]),
         (&["logs"], &["no cluster `default`"]),
@@ -172,9 +179,9 @@ fn broken_target_data_is_told_line_by_line_by_every_command_that_reads_it() {
 #[test]
 fn a_build_that_cannot_be_is_a_build_error() {
     let place = Place::new();
-    let mut command = place.command(&["build"]);
+    let mut command = place.command(&["build", "--offline"]);
     command.env("PATH", &place.root);
-    place.start_command(command).end().expect(101, &["no `go` on PATH", "https://go.dev/dl/"]);
+    place.start_command(command).end().expect(101, &["no `go` on PATH", "https://go.dev/dl/", "--offline"]);
 
     let dir = place.root.join("prebuilt");
     std::fs::create_dir(&dir).unwrap();
@@ -190,6 +197,36 @@ fn a_build_that_cannot_be_is_a_build_error() {
     place.run(&["ci", "--arch", foreign, "--kubernetes", &spec, "--etcd", &spec]).expect(101, &["build errored"]);
     let junit = std::fs::read_to_string(place.the_run().join("junit.xml")).unwrap();
     assert!(junit.contains("neither") || junit.contains("ELF machine"), "{junit}");
+}
+
+#[test]
+fn what_is_missing_offline_is_listed_at_once() {
+    let place = Place::new();
+    for (arch, parts) in [
+        ("riscv64", &["linux-image", "qemu-system-riscv", "busybox-static", "opensbi", " packages, ", "MiB together"]),
+        ("loong64", &["linux-image", "qemu-system-misc", "busybox-static", "qemu-efi", " packages, ", "MiB together"]),
+    ] {
+        place.run(&["fetch", "--offline", "--arch", arch]).expect(102, parts);
+        let ended = place.run(&["fetch", "--dry-run", "--json", "--arch", arch]).expect(0, &[]);
+        let plan: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(plan["unresolved"], serde_json::json!([]), "the lock does not cover {arch}");
+        assert!(plan["missing"].as_array().is_some_and(|missing| missing.len() > 50), "{plan}");
+    }
+}
+
+#[test]
+fn the_cache_is_listed_and_pruned_by_age_and_size() {
+    let place = Place::new();
+    let component = place.cache().join("components/abc");
+    std::fs::create_dir_all(&component).unwrap();
+    std::fs::write(component.join("key.json"), r#"{"component": "etcd", "version": "v1", "arch": "x"}"#).unwrap();
+    let listed = place.run(&["cache", "list"]).expect(0, &[]).stdout;
+    assert!(listed.contains("etcd v1 x"), "{listed}");
+    place.run(&["cache", "prune"]).expect(0, &["0 MiB removed"]);
+    place.run(&["cache", "prune", "--all", "--dry-run"]).expect(0, &["etcd v1 x", "would be removed"]);
+    assert!(component.exists());
+    place.run(&["cache", "prune", "--max-size", "0"]).expect(0, &["etcd v1 x", "removed"]);
+    assert!(!component.exists());
 }
 
 #[test]

@@ -365,6 +365,7 @@ fn a_port_that_is_taken_meanwhile_costs_an_attempt_and_no_more() {
         sources: sources.into(),
         only: None,
         offline: true,
+        go: None,
     })
     .unwrap();
     let run = RunDir::create(&place.reports(), &place.cache(), "ports").unwrap();

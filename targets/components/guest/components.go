@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -134,12 +134,12 @@ func (c *components) forward(name string, reader *os.File) {
 	for {
 		n, err := reader.Read(buffer[len(buffer):cap(buffer)])
 		buffer = buffer[:len(buffer)+n]
-		cut := strings.LastIndexByte(string(buffer), '\n') + 1
+		cut := bytes.LastIndexByte(buffer, '\n') + 1
 		if err != nil || (cut == 0 && len(buffer) == cap(buffer)) {
 			cut = len(buffer)
 		}
 		if cut > 0 {
-			c.logs.send(message{"component": name, "text": string(buffer[:cut])})
+			c.logs.send(message{"component": name, "bytes": cut}, buffer[:cut]...)
 			buffer = buffer[:copy(buffer, buffer[cut:])]
 		}
 		if err != nil {

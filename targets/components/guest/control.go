@@ -49,14 +49,17 @@ type sender struct {
 
 func newSender(to io.Writer) *sender { return &sender{to: to} }
 
-func (s *sender) send(m message) {
+// send writes a message, and behind its line the bytes that it announces: output is passed on as it is, because to quote
+// it is work that an emulated processor feels.
+func (s *sender) send(m message, bytes ...byte) {
 	line, err := json.Marshal(m)
 	if err != nil {
 		line = []byte(fmt.Sprintf(`{"error":%q}`, err.Error()))
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if _, err := s.to.Write(append(line, '\n')); err != nil {
+	line = append(append(line, '\n'), bytes...)
+	if _, err := s.to.Write(line); err != nil {
 		fmt.Printf("archproof: a message was lost: %v\n", err)
 	}
 }

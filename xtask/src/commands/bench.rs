@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use targets::Catalogue;
 
-use super::{print, print_json, request, target};
+use super::{built, print, print_json, request, target};
 use crate::args::BenchOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -73,7 +73,7 @@ pub(crate) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure
         let names: Vec<&str> = MEASURES.iter().map(|(name, _)| *name).collect();
         return Err(Failure::usage(anyhow::anyhow!("no benchmark `{unknown}`; there are: {}", names.join(", "))));
     }
-    let artifacts = build::build(&request(paths, &catalogue, target, None)).or_exit(Exit::Build)?;
+    let artifacts = built(paths, request(paths, &catalogue, target, None)).or_exit(Exit::Build)?;
     let bench = Bench { paths, target, profile, artifacts, runs: options.runs.max(1) };
     let mut rows = Vec::new();
     for (name, measure) in MEASURES {

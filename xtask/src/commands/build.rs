@@ -25,7 +25,7 @@ pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure
     }
     let mut built: BTreeMap<String, Artifacts> = BTreeMap::new();
     for target in targets {
-        built.insert(target.name.clone(), build::build(&request(target)).or_exit(Exit::Build)?);
+        built.insert(target.name.clone(), super::built(paths, request(target)).or_exit(Exit::Build)?);
     }
     if options.json {
         print_json(&built)?;

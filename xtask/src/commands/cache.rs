@@ -35,6 +35,15 @@ pub(crate) fn run(paths: &Paths, options: &CacheOptions) -> Result<Exit, Failure
             let there = if options.dry_run { "there are" } else { "left are" };
             progress::say(&format!("{} {done}; {there} {left} in {}", size(&gone), paths.cache.display()));
         }
+        CacheCommand::Verify => {
+            let phase = progress::Phase::start("verify the cache");
+            let damaged = cache::verify(&paths.cache).or_exit(Exit::Infrastructure)?;
+            phase.done(&format!("{} damaged", damaged.len()));
+            for (entry, why) in &damaged {
+                progress::say(&format!("{}: {why}", entry.path.display()));
+            }
+            return Ok(if damaged.is_empty() { Exit::Ok } else { Exit::Infrastructure });
+        }
     }
     Ok(Exit::Ok)
 }

@@ -208,6 +208,7 @@ mod tests {
             reports: "/nowhere".into(),
             cache: "/nowhere".into(),
             colour: false,
+            goproxy: None,
         };
         let fetch = ::fetch::Options {
             cache: "/nowhere".into(),

@@ -74,14 +74,24 @@ fn tell_notes<'a>(fetched: impl Iterator<Item = &'a MachineFiles>) {
 /// The fetch stage's own options.
 pub(crate) fn options(paths: &Paths, given: &MachineOptions, offline: bool) -> Options {
     Options {
-        cache: paths.cache.clone(),
-        targets_dir: paths.targets.clone(),
-        offline,
         locked: given.locked,
         mirror: given.debian_mirror.clone(),
         qemu: match given.qemu {
             QemuArg::Debian => QemuChoice::Debian,
             QemuArg::System => QemuChoice::System,
         },
+        ..options_for_go(paths, offline)
+    }
+}
+
+/// Where everything lies; what concerns Debian's packages is left at its defaults.
+pub(crate) fn options_for_go(paths: &Paths, offline: bool) -> Options {
+    Options {
+        cache: paths.cache.clone(),
+        targets_dir: paths.targets.clone(),
+        offline,
+        locked: false,
+        mirror: None,
+        qemu: QemuChoice::Debian,
     }
 }

@@ -15,8 +15,8 @@ use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 
 use ::targets::Catalogue;
-use anyhow::anyhow;
-use model::{Exit, Target};
+use anyhow::{Context, anyhow};
+use model::{Artifacts, Exit, Target};
 use serde::Serialize;
 
 use crate::args::SourceOptions;
@@ -83,6 +83,8 @@ pub(crate) fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> Result<V
 }
 
 /// Asks for all components that a boot needs; from the pinned modules unless `sources` says otherwise.
+///
+/// It is to be built by [`built`].
 pub(crate) fn request<'a>(
     paths: &'a Paths,
     catalogue: &'a Catalogue,
@@ -97,5 +99,22 @@ pub(crate) fn request<'a>(
         sources: sources.map(SourceOptions::by_set).unwrap_or_default(),
         only: None,
         offline: sources.is_some_and(|sources| sources.offline),
+        go: None,
     }
+}
+
+/// Builds; first fetches a Go toolchain where there is none on PATH that is new enough.
+pub(crate) fn built(paths: &Paths, mut request: ::build::Request<'_>) -> anyhow::Result<Artifacts> {
+    if let Some(missing) = ::build::go_missing(&request)? {
+        let host = rustix::system::uname().machine().to_string_lossy().into_owned();
+        let host = Catalogue::load(&paths.targets)?.host_target(&host)?.name.clone();
+        let proxy = paths.goproxy.clone().or(missing.proxy);
+        let options = fetch::options_for_go(paths, request.offline);
+        let go = ::fetch::go_toolchain(&host, &missing.version, proxy.as_deref(), &options).with_context(|| {
+            let version = &missing.version;
+            format!("there is no `go` on PATH that is {version} or newer; install it from https://go.dev/dl/")
+        })?;
+        request.go = Some(go);
+    }
+    ::build::build(&request)
 }

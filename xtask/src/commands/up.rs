@@ -18,7 +18,7 @@ use proc::{RunDir, daemon, interrupt, progress, run_dir};
 use serde::{Deserialize, Serialize};
 use targets::Catalogue;
 
-use super::{print, print_json, request, target};
+use super::{built, print, print_json, request, target};
 use crate::args::{LogsOptions, NameOptions, UpOptions};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -140,7 +140,7 @@ fn keep(
     profiles: Vec<Profile>,
 ) -> Result<Exit, Failure> {
     let _claim = claim(paths, &options.name, "keeper")?;
-    let artifacts = build::build(&request(paths, catalogue, target, Some(&options.sources))).or_exit(Exit::Build)?;
+    let artifacts = built(paths, request(paths, catalogue, target, Some(&options.sources))).or_exit(Exit::Build)?;
     let run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-up-{}", target.name, options.name))
         .or_exit(Exit::Infrastructure)?;
     let booted = boot::up(target, &artifacts, &Topology { profiles }, &run).or_exit(Exit::Infrastructure)?;

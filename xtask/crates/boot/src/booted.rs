@@ -9,9 +9,9 @@ use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError};
 use rustix::process::Signal;
 
 use crate::component::Component;
-use crate::flags;
 use crate::host::Host;
 use crate::plan::ControlPlane;
+use crate::{flags, plan};
 
 /// A running cluster and the power to end it. Dropping it kills what still runs.
 pub struct Booted {
@@ -37,10 +37,17 @@ impl Booted {
             info.profiles.insert(plane.info.name.clone(), plane.info);
             data.extend(plane.data);
         }
-        let processes = Arc::new(Processes { host, components: Mutex::new(components) });
+        let processes = Arc::new(Processes { host, resting: info.awake.is_some(), components: Mutex::new(components) });
         let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
         let control: Arc<dyn Control> = processes.clone();
         Booted { cluster: Cluster { info, control: Some(control) }, versions, processes, data }
+    }
+
+    /// Lets all control planes run, for a cluster that people use.
+    pub fn wake_all(&self) -> anyhow::Result<()> {
+        let names: Vec<&String> = self.cluster.info.profiles.keys().collect();
+        plan::side_by_side(&names, plan::AWAKE, |name| Ok(self.processes.wake(name)?))?;
+        Ok(())
     }
 
     /// Ends everything. With `evidence`, the components first end in order, and every store's database file is copied
@@ -73,15 +80,15 @@ impl Booted {
     /// Ends all components in order: apiservers first, so that none complains about a lost store.
     fn stop(&self) {
         let mut components = self.processes.lock();
-        if components.values_mut().any(|c| is_store(c) && c.has_died()) {
+        if components.values_mut().any(|c| c.is_store() && c.has_died()) {
             // An apiserver without its store does not end before its grace has passed.
-            for apiserver in components.values_mut().filter(|c| !is_store(c)) {
+            for apiserver in components.values_mut().filter(|c| !c.is_store()) {
                 // Whoever cannot be killed ends with its machine.
                 let _ = apiserver.kill();
             }
         }
         for stores in [false, true] {
-            let mut these: Vec<_> = components.values_mut().filter(|c| is_store(c) == stores).collect();
+            let mut these: Vec<_> = components.values_mut().filter(|c| c.is_store() == stores).collect();
             these.iter_mut().for_each(|component| component.ask_to_stop());
             for component in &mut these {
                 let _ = component.stop();
@@ -93,12 +100,35 @@ impl Booted {
 /// All components by name; implements control over them.
 struct Processes {
     host: Arc<dyn Host>,
+    /// Whether profiles rest while nobody uses them.
+    resting: bool,
     components: Mutex<BTreeMap<String, Component>>,
 }
 
 impl Processes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Component>> {
         self.components.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Does something with the components of a profile, if profiles rest here at all.
+    fn with_profile(
+        &self,
+        profile: &str,
+        work: impl FnOnce(std::slice::IterMut<'_, Component>) -> anyhow::Result<()>,
+    ) -> Result<(), ControlError> {
+        if !self.resting {
+            return Ok(());
+        }
+        // Taken out while the work is done, as in `apply`.
+        let prefix = format!("{profile}/");
+        let mut taken: Vec<Component> = {
+            let mut all = self.lock();
+            let names: Vec<String> = all.keys().filter(|name| name.starts_with(&prefix)).cloned().collect();
+            names.iter().filter_map(|name| all.remove(name)).collect()
+        };
+        let result = work(taken.iter_mut());
+        self.lock().extend(taken.into_iter().map(|component| (component.name.clone(), component)));
+        result.map_err(|error| ControlError(format!("profile `{profile}`: {error:#}")))
     }
 }
 
@@ -126,13 +156,17 @@ impl Control for Processes {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    fn wake(&self, profile: &str) -> Result<(), ControlError> {
+        self.with_profile(profile, |components| plan::wake(components))
+    }
+
+    fn rest(&self, profile: &str) -> Result<(), ControlError> {
+        self.with_profile(profile, |components| plan::rest(components))
+    }
+
     fn casualty(&self) -> Option<String> {
         self.host.casualty().or_else(|| self.lock().values_mut().find_map(Component::casualty))
     }
-}
-
-fn is_store(component: &Component) -> bool {
-    component.name.contains("/etcd-")
 }
 
 fn apply(component: &mut Component, action: &Action) -> anyhow::Result<()> {

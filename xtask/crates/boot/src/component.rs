@@ -159,6 +159,10 @@ impl Component {
         }
     }
 
+    pub(crate) fn is_store(&self) -> bool {
+        self.name.contains("/etcd-")
+    }
+
     /// Whether it died on its own.
     pub(crate) fn casualty(&mut self) -> Option<String> {
         let status = self.running.as_mut()?.ended()?;

@@ -14,6 +14,7 @@ use proc::RunDir;
 use proc::deadline::OnInterrupt;
 use proc::run_dir::write_private_file;
 use reqwest::blocking::Client;
+use rustix::process::Signal;
 
 use crate::component::{Component, Ready, Times};
 use crate::flags::{self, Flags, StorePorts, url};
@@ -81,6 +82,34 @@ pub(crate) struct ControlPlane {
     pub(crate) data: Vec<(String, PathBuf)>,
 }
 
+/// A machine so much slower than the reference lets control planes rest.
+const SLOW: f64 = 4.0;
+/// More than that at a time, and the waiting in one no longer fills the gaps in the others.
+pub(crate) const AWAKE: usize = 3;
+
+/// How many control planes may be awake where the machine has this factor; see [`model::Control::wake`].
+pub(crate) fn awake(factor: f64) -> Option<usize> {
+    (factor >= SLOW).then_some(AWAKE)
+}
+
+/// Stops components, apiservers first: none of them must find its store silent.
+pub(crate) fn rest<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
+    let mut components: Vec<&mut Component> = components.collect();
+    components.sort_by_key(|component| component.is_store());
+    components.iter_mut().try_for_each(|component| component.signal(Signal::STOP))
+}
+
+/// Lets components run again, stores first, and waits until they are ready.
+pub(crate) fn wake<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
+    let mut components: Vec<&mut Component> = components.collect();
+    components.sort_by_key(|component| !component.is_store());
+    for component in components {
+        component.signal(Signal::CONT)?;
+        component.wait_ready(OnInterrupt::Stop)?;
+    }
+    Ok(())
+}
+
 impl Root {
     /// The name that a path of this side has on the other.
     pub(crate) fn there(&self, path: &Path) -> PathBuf {
@@ -118,8 +147,8 @@ pub(crate) fn side_by_side<T: Sync, R: Send>(
 }
 
 impl Draft {
-    /// Starts the components; `started` gets each one that was launched, also when a later one fails.
-    pub(crate) fn start(self, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
+    /// Starts the components, and lets them rest when they are ready if that is asked for; `started` gets each one that was launched, also when a later one fails.
+    pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
         let Draft { stores, apiserver, info, data } = self;
         for mut etcd in stores {
             let launched = etcd.launch();
@@ -132,6 +161,9 @@ impl Draft {
         started.push(apiserver);
         if let Some(apiserver) = started.last_mut() {
             apiserver.start()?;
+        }
+        if resting {
+            rest(started.iter_mut())?;
         }
         Ok(ControlPlane { info, components: std::mem::take(started), data })
     }

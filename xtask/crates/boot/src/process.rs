@@ -13,7 +13,7 @@ use crate::component::Component;
 use crate::execution::{self, Execution};
 use crate::host::{Host, Local};
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Door, Place, Plan, Root, side_by_side};
+use crate::plan::{ControlPlane, Door, Place, Plan, Root, awake, side_by_side};
 
 /// How often a start is repeated with new ports when somebody else took one meanwhile.
 const PORT_ATTEMPTS: usize = 5;
@@ -52,6 +52,7 @@ pub fn up_on(
         provider: "process".into(),
         execution: name,
         factor,
+        awake: awake(factor),
         profiles: BTreeMap::new(),
         machine: None,
     };
@@ -114,7 +115,10 @@ fn control_plane(plan: &Plan<'_>, profile: &Profile) -> anyhow::Result<ControlPl
     let mut attempt = 1;
     loop {
         let mut components = Vec::new();
-        let error = match plan.draft(profile, attempt).and_then(|draft| draft.start(&mut components)) {
+        let error = match plan
+            .draft(profile, attempt)
+            .and_then(|draft| draft.start(awake(plan.place.factor).is_some(), &mut components))
+        {
             Ok(control_plane) => return Ok(control_plane),
             Err(error) => error,
         };

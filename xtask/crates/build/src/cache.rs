@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
+use proc::hold;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Fields, sha256};
@@ -88,7 +89,8 @@ impl Cache {
     /// Looks for an intact entry for `inputs`.
     pub(crate) fn lookup(&self, component: &str, arch: &str, inputs: &Inputs) -> Lookup {
         let folder = self.dir.join(key(inputs));
-        if !folder.exists() {
+        // Held until this process ends, so that nobody removes what it runs.
+        if !hold::hold(&folder) {
             return Lookup::Miss(self.reason(component, arch, inputs));
         }
         match entry(&folder, component) {
@@ -126,6 +128,8 @@ impl Cache {
             fs::rename(unfinished.entry(), &folder)
         });
         moved.with_context(|| format!("failed to store the cache entry {}", folder.display()))?;
+        // Just stored: nobody removes what was used a moment ago.
+        let _ = hold::hold(&folder);
         Ok(folder.join(&record.component))
     }
 

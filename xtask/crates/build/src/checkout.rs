@@ -270,7 +270,7 @@ mod tests {
         let dir = TempDir::new();
         let go_mod = dir.write("tree/go.mod", "module example.org/m\n\ngo 1.21\n\nreplace example.org/n => ../near\n");
         dir.write("near/n.go", "package n\n");
-        let go = Toolchain::find(&go_mod).unwrap();
+        let go = Toolchain::find(&go_mod, None).unwrap();
         let checkout = inspect(&dir.path().join("tree")).unwrap();
         let outside = || checkout.outside(&go, &checkout.root, &Env::new()).unwrap();
         let first = outside();

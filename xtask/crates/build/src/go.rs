@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use model::Target;
 use proc::exec::{self, ExecError};
 use proc::progress::Phase;
@@ -25,7 +25,7 @@ const SHOWN_LINES: usize = 80;
 /// Environment variables by name.
 pub(crate) type Env = BTreeMap<String, String>;
 
-/// The `go` on PATH.
+/// A `go` command.
 pub(crate) struct Toolchain {
     program: PathBuf,
     /// "go1.26.8".
@@ -100,25 +100,32 @@ impl Replacement {
 }
 
 impl Toolchain {
-    /// The `go` on PATH, if it is new enough for `go_mod`.
-    pub(crate) fn find(go_mod: &Path) -> anyhow::Result<Toolchain> {
-        let text = std::fs::read_to_string(go_mod).with_context(|| format!("failed to read {}", go_mod.display()))?;
-        let needed = go_line(&text).unwrap_or("1.21");
+    /// The `go` on PATH, or `provided` if that one is missing or not new enough for `go_mod`.
+    pub(crate) fn find(go_mod: &Path, provided: Option<&Path>) -> anyhow::Result<Toolchain> {
+        let needed = needed(go_mod)?;
         let advice = format!(
             "{} needs Go {needed} or newer: install it from https://go.dev/dl/ and put its `bin` folder first on PATH",
             go_mod.display()
         );
-        let program = exec::find("go").ok_or_else(|| anyhow!("there is no `go` on PATH; {advice}"))?;
-        let program = std::path::absolute(program)?;
+        let on_path = exec::find("go").map(std::path::absolute).transpose()?;
+        let mut too_old = None;
+        for program in on_path.into_iter().chain(provided.map(Path::to_owned)) {
+            let toolchain = Toolchain::at(program)?;
+            if !older(&toolchain.version, &needed) {
+                return Ok(toolchain);
+            }
+            too_old = Some(format!("{} is {}, which is too old", toolchain.program.display(), toolchain.version));
+        }
+        bail!("{}; {advice}", too_old.unwrap_or_else(|| "there is no `go` on PATH".to_owned()))
+    }
+
+    fn at(program: PathBuf) -> anyhow::Result<Toolchain> {
         let mut toolchain = Toolchain { program, version: String::new(), module_cache: PathBuf::new() };
         // From `/`, because inside of a module that is too new for it every `go` command fails.
         let answer = toolchain.ask(Path::new("/"), &Env::new(), &["env", "GOVERSION", "GOMODCACHE"])?;
         let mut lines = answer.lines().map(str::to_owned);
         toolchain.version = lines.next().unwrap_or_default();
         toolchain.module_cache = lines.next().unwrap_or_default().into();
-        if older(&toolchain.version, needed) {
-            bail!("{} is {}, which is too old; {advice}", toolchain.program.display(), toolchain.version);
-        }
         Ok(toolchain)
     }
 
@@ -215,6 +222,32 @@ impl Toolchain {
     fn command<'a>(&self, shell: &'a Shell, env: &Env, args: &[&str]) -> Cmd<'a> {
         shell.cmd(&self.program).env("GOTOOLCHAIN", "local").envs(env).args(args)
     }
+}
+
+/// The newest Go that any of these modules asks for, unless the one on PATH will do: its version, and the GOPROXY that
+/// an older one is set up with.
+pub(crate) fn missing(go_mods: &[PathBuf]) -> anyhow::Result<Option<(String, Option<String>)>> {
+    let mut newest: Option<String> = None;
+    for go_mod in go_mods {
+        let needed = needed(go_mod)?;
+        if newest.as_ref().is_none_or(|newest| release(newest) < release(&needed)) {
+            newest = Some(needed);
+        }
+    }
+    let Some(needed) = newest else { return Ok(None) };
+    let Some(program) = exec::find("go") else { return Ok(Some((needed, None))) };
+    let toolchain = Toolchain::at(std::path::absolute(program)?)?;
+    if !older(&toolchain.version, &needed) {
+        return Ok(None);
+    }
+    let proxy = toolchain.ask(Path::new("/"), &Env::new(), &["env", "GOPROXY"])?;
+    Ok(Some((needed, Some(proxy.trim().to_owned()).filter(|proxy| !proxy.is_empty()))))
+}
+
+/// The Go that a module asks for.
+fn needed(go_mod: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(go_mod).with_context(|| format!("failed to read {}", go_mod.display()))?;
+    Ok(go_line(&text).unwrap_or("1.21").to_owned())
 }
 
 /// A line of `go build -v`'s standard error.
@@ -317,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_missing_go_mod_is_named() {
-        let error = Toolchain::find(Path::new("/nowhere/go.mod")).err().map(|e| e.to_string());
+        let error = Toolchain::find(Path::new("/nowhere/go.mod"), None).err().map(|e| e.to_string());
         assert_eq!(error.as_deref(), Some("failed to read /nowhere/go.mod"));
     }
 
@@ -325,7 +358,7 @@ mod tests {
     fn a_go_that_is_too_old_is_told_what_is_needed() {
         let dir = crate::testing::TempDir::new();
         let error =
-            Toolchain::find(&dir.write("go.mod", "module x\ngo 1.999.0\n")).err().map(|e| e.to_string()).unwrap();
+            Toolchain::find(&dir.write("go.mod", "module x\ngo 1.999.0\n"), None).err().map(|e| e.to_string()).unwrap();
         for part in ["too old", "Go 1.999.0 or newer", "https://go.dev/dl/", "go.mod"] {
             assert!(error.contains(part), "`{part}` is missing in: {error}");
         }

@@ -78,6 +78,28 @@ pub(crate) fn jobs<'a>(request: &Request<'a>, resolve: Resolve) -> anyhow::Resul
     Ok(jobs)
 }
 
+/// The modules that decide which Go the request needs, as far as they show before anything is resolved.
+pub(crate) fn go_mods(request: &Request<'_>) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for set in &request.components.sets {
+        let chosen = set.components.iter().filter(|c| wanted(request, c));
+        for component in chosen {
+            match request.sources.get(&set.name).unwrap_or(&Source::Module(None)) {
+                Source::Module(_) => files.push(request.modules_dir.join(&set.name).join("go.mod")),
+                Source::Checkout(path) => {
+                    files.push(path.join(component.checkout_dir.as_deref().unwrap_or_default()).join("go.mod"));
+                }
+                Source::Prebuilt(_) => {}
+            }
+        }
+    }
+    files.sort();
+    files.dedup();
+    // One that is not there is told with its cause when it is needed.
+    files.retain(|file| file.exists());
+    files
+}
+
 impl GoBuild {
     pub(crate) fn key(&self) -> String {
         cache::key(&self.inputs)
@@ -163,7 +185,7 @@ fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: 
         }
         Source::Module(version) => {
             let dir = request.modules_dir.join(&set.name);
-            let go = Rc::new(Toolchain::find(&dir.join("go.mod"))?);
+            let go = Rc::new(Toolchain::find(&dir.join("go.mod"), request.go.as_deref())?);
             let mut env = go::build_env(request.target, module::GO_FLAGS, request.offline);
             // A go.work in a folder above would put other modules in.
             env.insert("GOWORK".to_owned(), "off".to_owned());
@@ -199,7 +221,7 @@ impl Prepared {
             }
             Prepared::Checkout { checkout, env } => {
                 let dir = checkout.build_dir(component.checkout_dir.as_deref(), &component.package)?;
-                let go = Rc::new(Toolchain::find(&dir.join("go.mod"))?);
+                let go = Rc::new(Toolchain::find(&dir.join("go.mod"), request.go.as_deref())?);
                 let settings = go.code_settings(&request.target.name, env)?;
                 let mut inputs = inputs(request, set, component, &go, env, &settings);
                 inputs.extend(stamp_inputs(&checkout.stamp));

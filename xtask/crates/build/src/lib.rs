@@ -33,6 +33,7 @@ use job::{GoBuild, Job, Resolve, Tree, Work};
 const SHORT: usize = 12;
 
 /// What to build, from what, and where to keep it.
+#[derive(Clone)]
 pub struct Request<'a> {
     pub target: &'a Target,
     pub components: &'a Components,
@@ -46,6 +47,17 @@ pub struct Request<'a> {
     pub only: Option<&'a [String]>,
     /// Fail instead of downloading a Go module.
     pub offline: bool,
+    /// A `go` program for when the one on PATH is missing or too old; see [`go_missing`].
+    pub go: Option<PathBuf>,
+}
+
+/// A Go that is needed and is not on PATH.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoMissing {
+    /// "1.26.0", or newer.
+    pub version: String,
+    /// GOPROXY of the older one that is there.
+    pub proxy: Option<String>,
 }
 
 /// What [`build`] would do for one component.
@@ -124,9 +136,18 @@ pub fn plan(request: &Request<'_>) -> anyhow::Result<Vec<Step>> {
     jobs.iter().map(|job| step(request, &cache, job)).collect()
 }
 
+/// What [`build`] would need as `Request::go`; None where the `go` on PATH will do.
+///
+/// # Errors
+/// A go.mod cannot be read, or the `go` on PATH does not answer.
+pub fn go_missing(request: &Request<'_>) -> anyhow::Result<Option<GoMissing>> {
+    let missing = go::missing(&job::go_mods(request))?;
+    Ok(missing.map(|(version, proxy)| GoMissing { version, proxy }))
+}
+
 impl Request<'_> {
     fn at<'b>(&'b self, modules_dir: &'b Path, cache_dir: &'b Path) -> Request<'b> {
-        Request { modules_dir, cache_dir, sources: self.sources.clone(), ..*self }
+        Request { modules_dir, cache_dir, sources: self.sources.clone(), go: self.go.clone(), ..*self }
     }
 }
 

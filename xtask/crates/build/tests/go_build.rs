@@ -79,6 +79,7 @@ impl Fixture {
             sources: BTreeMap::from([("hello".into(), source)]),
             only,
             offline: self.offline,
+            go: None,
         })
     }
 

@@ -6,9 +6,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::{Context, bail};
-use jiff::{SignedDuration, Timestamp};
-use proc::progress;
+use anyhow::{Context, anyhow, bail};
+use jiff::SignedDuration;
+use proc::{interrupt, progress};
 
 use crate::http::{Client, Job};
 use crate::lock::Suite;
@@ -21,6 +21,12 @@ use crate::{Options, digest, store};
 /// After an index's date, when the snapshot archive has taken it in and its packages are still there.
 const TAKEN_IN: SignedDuration = SignedDuration::from_hours(6);
 
+/// An index, or why there is none.
+type Known = Result<Rc<Index>, Rc<str>>;
+
+const UPDATING: &str =
+    "a mirror that is being updated is like that for a while; another can be named by --debian-mirror";
+
 pub(crate) struct Archive<'a> {
     options: &'a Options,
     pub(crate) mirror: Mirror,
@@ -30,7 +36,8 @@ pub(crate) struct Archive<'a> {
     first_use: bool,
     client: OnceCell<Client>,
     releases: RefCell<BTreeMap<String, Rc<Release>>>,
-    indexes: RefCell<BTreeMap<(String, String), Rc<Index>>>,
+    /// By suite and architecture.
+    indexes: RefCell<BTreeMap<(String, String), Known>>,
 }
 
 impl<'a> Archive<'a> {
@@ -57,21 +64,22 @@ impl<'a> Archive<'a> {
     /// What to record of a suite that was used.
     pub(crate) fn suite(&self, name: &str) -> anyhow::Result<Suite> {
         let release = self.release(name)?;
-        let taken_in = (release.date + TAKEN_IN).min(Timestamp::now());
-        let snapshot = taken_in.strftime("%Y%m%dT%H%M%SZ").to_string();
+        let snapshot = (release.date + TAKEN_IN).strftime("%Y%m%dT%H%M%SZ").to_string();
         Ok(Suite { date: release.date, snapshot, expired: release.expired() })
     }
 
     /// The packages of a suite for an architecture.
     pub(crate) fn index(&self, suite: &str, arch: &str) -> anyhow::Result<Rc<Index>> {
         let key = (suite.to_owned(), arch.to_owned());
-        if let Some(index) = self.indexes.borrow().get(&key) {
-            return Ok(Rc::clone(index));
-        }
-        let text = self.index_text(suite, arch).with_context(|| format!("no index of {suite} for {arch}"))?;
-        let index = Rc::new(Index::parse(&text).with_context(|| format!("the index of {suite} for {arch}"))?);
-        self.indexes.borrow_mut().insert(key, Rc::clone(&index));
-        Ok(index)
+        let known = self.indexes.borrow().get(&key).cloned();
+        // What failed once would fail again, after as many attempts.
+        let found = known.unwrap_or_else(|| {
+            let read = self.index_text(suite, arch).and_then(|text| Index::parse(&text));
+            read.map(Rc::new).map_err(|error| format!("{error:#}").into())
+        });
+        interrupt::check()?;
+        self.indexes.borrow_mut().insert(key, found.clone());
+        found.map_err(|why| anyhow!("the index of {suite} for {arch} cannot be had from {}: {why}", self.mirror))
     }
 
     fn index_text(&self, suite: &str, arch: &str) -> anyhow::Result<String> {
@@ -88,9 +96,10 @@ impl<'a> Archive<'a> {
             let plain = format!("dists/{suite}/{path}");
             let urls = by_hash.into_iter().chain([plain]).map(|path| self.mirror.url(suite, &path)).collect();
             let label = format!("the index of {suite} for {arch}");
-            let job = Job { label: label.clone(), urls, to: file.clone(), size, sha256 };
-            if !self.client()?.all(&label, &[job])?.is_empty() {
-                bail!("{} does not have the index that its signed InRelease names: {path}", self.mirror);
+            let job = Job { label: label.clone(), urls, to: file.clone(), size, sha256: Some(sha256) };
+            let gone = self.client()?.all(&label, &[job]).context(UPDATING)?;
+            if !gone.is_empty() {
+                bail!("there is no {path}, which the signed InRelease names; {UPDATING}");
             }
         }
         let mut text = String::new();
@@ -114,18 +123,19 @@ impl<'a> Archive<'a> {
         Ok(release)
     }
 
-    /// An index that is out of date may be an old one that somebody plays back: it must not be older than one that was
-    /// used before.
+    /// An index that is out of date, or has no end, may be an old one that somebody plays back: it must not be older
+    /// than one that was used before.
     fn accept(&self, suite: &str, release: &Release) -> anyhow::Result<()> {
         let known = self.known.get(suite).map(|suite| suite.date);
         let date = release.date;
         match (release.valid_until, known) {
+            (Some(_), _) if !release.expired() => Ok(()),
             (_, Some(known)) if date < known => {
                 bail!(
                     "it is of {date}, older than the one of {known} that was used before: use another --debian-mirror"
                 )
             }
-            (Some(until), known) if release.expired() => {
+            (Some(until), known) => {
                 if known.is_none() && !self.first_use {
                     bail!(
                         "it is of {date} and was valid until {until}, and no lock says that there was none newer: use \
@@ -138,7 +148,7 @@ impl<'a> Archive<'a> {
                 ));
                 Ok(())
             }
-            _ => Ok(()),
+            (None, _) => Ok(()),
         }
     }
 

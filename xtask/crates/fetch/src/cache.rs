@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use proc::{hold, interrupt};
 use serde::Serialize;
 
-use crate::{store, tree};
+use crate::tree::{self, Look};
+use crate::{digest, store};
 
 /// Kinds of entries: a folder below the cache, each thing in it an entry, and what it is.
 const KINDS: [(&str, &str); 9] = [
@@ -21,11 +22,14 @@ const KINDS: [(&str, &str); 9] = [
     ("debian/pool", "package"),
     ("debian/index", "index of packages"),
     ("debian/trees", "unpacked packages"),
-    ("snapshots", "memory snapshot"),
+    (SNAPSHOTS, "memory snapshot"),
     ("clusters", "kept cluster"),
     (RUN, "running"),
 ];
 const RUN: &str = "run";
+const SNAPSHOTS: &str = "snapshots";
+/// What is noted about a snapshot, with its last use as its time.
+const META: &str = "snapshot.json";
 /// Their own commands end them: `down`, and the sweep of the next run.
 const NOT_OURS: [&str; 2] = [RUN, "clusters"];
 /// Somebody may be about to unpack or hold what is as new as this.
@@ -38,7 +42,7 @@ const REMOVED: &str = ".removed-";
 pub struct Entry {
     /// The folder below the cache that it lies in.
     pub kind: String,
-    /// "kube-apiserver v1.36.3 riscv64", or the file's name where nothing more is known.
+    /// "kube-apiserver v1.36.3 ARCH", or the file's name where nothing more is known.
     pub title: String,
     pub path: PathBuf,
     /// Bytes on the disk.
@@ -93,6 +97,38 @@ pub fn prune(cache: &Path, keep: Keep, dry_run: bool) -> anyhow::Result<Vec<Entr
     Ok(removed)
 }
 
+/// Looks at the content of every package and unpacked file, removes what is damaged, and returns it with what is wrong.
+///
+/// # Errors
+/// Something cannot be removed, or there is an interrupt.
+pub fn verify(cache: &Path) -> anyhow::Result<Vec<(Entry, String)>> {
+    let mut damaged = Vec::new();
+    for entry in list(cache) {
+        interrupt::check()?;
+        if let Some(why) = damage(&entry) {
+            // What is in use stays until it is made again by the next one who wants it.
+            remove(&entry.path).with_context(|| format!("failed to remove {}", entry.path.display()))?;
+            damaged.push((entry, why));
+        }
+    }
+    Ok(damaged)
+}
+
+fn damage(entry: &Entry) -> Option<String> {
+    match entry.kind.as_str() {
+        "debian/trees" | "go" if entry.path.is_dir() => {
+            let why = tree::look_at(&entry.path, Look::Full).err()?;
+            Some(why.unwrap_or_else(|| "it is gone".to_owned()))
+        }
+        "debian/pool" | "debian/index" => {
+            let expected = entry.path.file_stem()?.to_string_lossy().into_owned();
+            let (found, _) = digest::of_file(&entry.path).ok()?;
+            (found != expected).then(|| format!("expected SHA-256 {expected}, found {found}"))
+        }
+        _ => None,
+    }
+}
+
 fn doomed(mut entries: Vec<Entry>, keep: Keep) -> Vec<Entry> {
     // The last used first, and what cannot go before everything.
     let fixed = |entry: &Entry| entry.in_use || NOT_OURS.contains(&entry.kind.as_str());
@@ -141,11 +177,11 @@ fn finish_removals(dir: &Path) {
 
 fn is_unfinished(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with('.') || name.ends_with(".part")
+    name.starts_with('.') || name.starts_with("new-") || name.ends_with(".part")
 }
 
 fn entry(kind: &str, what: &str, path: PathBuf) -> Entry {
-    let used = hold::last_use(&path);
+    let used = hold::last_use(&path).max(hold::last_use(&path.join(META)));
     let young = kind.starts_with("debian/") && used.is_some_and(|time| time.elapsed().unwrap_or_default() < YOUNG);
     let in_use = kind == RUN || (hold::unheld(&path).is_none() && path.exists()) || (young && path.is_file());
     let last_use = used.and_then(|time: SystemTime| Timestamp::try_from(time).ok());
@@ -162,6 +198,10 @@ fn title(kind: &str, path: &Path) -> Option<String> {
                 serde_json::from_str(&fs::read_to_string(path.join("key.json")).ok()?).ok()?;
             let words = ["component", "version", "arch"].map(|field| record.get(field).and_then(|word| word.as_str()));
             Some(words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+        }
+        SNAPSHOTS => {
+            let meta: serde_json::Value = serde_json::from_str(&fs::read_to_string(path.join(META)).ok()?).ok()?;
+            Some(meta.get("title")?.as_str()?.to_owned())
         }
         "debian/trees" => tree::title(path),
         "debian/pool" => None,
@@ -234,6 +274,31 @@ mod tests {
         assert_eq!(names(&prune(dir.path(), Keep::Nothing, false).unwrap()), "a b c");
         assert_eq!(names(&list(dir.path())), "new.deb d now");
         assert!(list(dir.path()).iter().all(|entry| entry.in_use));
+    }
+
+    #[test]
+    fn what_is_damaged_is_found_and_removed() {
+        let dir = TempDir::new();
+        let pool = dir.path().join("debian/pool");
+        fs::create_dir_all(&pool).unwrap();
+        let good = pool.join(format!("{}.deb", digest::of_bytes(b"good")));
+        fs::write(&good, "good").unwrap();
+        fs::write(pool.join(format!("{}.deb", digest::of_bytes(b"other"))), "bad").unwrap();
+        for name in ["good", "bad"] {
+            let write = |tree: &mut crate::deb::Unpacker| {
+                tree.write("file", &mut &b"content"[..], 0o644).map(|()| String::new())
+            };
+            tree::make(&dir.path().join("debian/trees").join(name), name, write).unwrap();
+        }
+        let file = dir.path().join("debian/trees/bad/files/file");
+        let time = fs::metadata(&file).unwrap().modified().unwrap();
+        fs::write(&file, "CONTENT").unwrap();
+        fs::File::options().append(true).open(&file).unwrap().set_modified(time).unwrap();
+        let found = verify(dir.path()).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found.iter().all(|(_, why)| why.contains("expected")), "{found:?}");
+        assert!(good.exists() && fs::read_dir(&pool).unwrap().count() == 1);
+        assert!(dir.path().join("debian/trees/good").exists());
     }
 
     #[test]

@@ -135,19 +135,19 @@ impl Unpacker {
 
 /// Writes a new file and returns its SHA-256; bits beyond read, write and execute are dropped.
 fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<String> {
+    let failed = || format!("failed to write {}: {}", to.display(), store::hint());
     let mode = (mode & 0o755) | 0o600;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(to)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(to).with_context(failed)?;
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
-        match content.read(&mut buffer)? {
-            0 => return Ok(digest.hex()),
-            count => {
-                interrupt::check().map_err(std::io::Error::other)?;
-                digest.update(&buffer[..count]);
-                file.write_all(&buffer[..count])?;
-            }
+        interrupt::check()?;
+        let count = content.read(&mut buffer).context("it cannot be decompressed")?;
+        if count == 0 {
+            return Ok(digest.hex());
         }
+        digest.update(&buffer[..count]);
+        file.write_all(&buffer[..count]).with_context(failed)?;
     }
 }
 

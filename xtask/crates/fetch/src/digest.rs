@@ -58,6 +58,12 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<(String, u64)> {
     read().with_context(|| format!("failed to read {}", path.display()))
 }
 
+/// The bytes that hexadecimal digits stand for; what are none stand for nothing.
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
+    let pairs = hex.as_bytes().chunks_exact(2).filter_map(|pair| std::str::from_utf8(pair).ok());
+    pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
+}
+
 /// Whether it looks like a SHA-256.
 pub(crate) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))

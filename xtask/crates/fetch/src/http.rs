@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(45);
 /// The largest file that is read into memory.
 const LIMIT: usize = 32 << 20;
 
-/// A file with a known digest.
+/// A file to be downloaded.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     /// For people.
@@ -37,8 +37,10 @@ pub(crate) struct Job {
     /// Tried in order when one does not have the file.
     pub(crate) urls: Vec<String>,
     pub(crate) to: PathBuf,
+    /// Bytes; not looked at without a digest.
     pub(crate) size: u64,
-    pub(crate) sha256: String,
+    /// None: whoever unpacks it verifies it.
+    pub(crate) sha256: Option<String>,
 }
 
 /// How one attempt failed.
@@ -64,11 +66,25 @@ struct Counts {
     bytes: AtomicU64,
 }
 
+impl Job {
+    fn is_done(&self) -> bool {
+        match &self.sha256 {
+            Some(expected) => digest::of_file(&self.to).is_ok_and(|(found, _)| found == *expected),
+            None => self.to.exists(),
+        }
+    }
+}
+
 impl Client {
     pub(crate) fn new() -> anyhow::Result<Client> {
         tls::install();
-        let builder = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
-        let http = builder.user_agent("archproof").build().context("failed to set up the HTTP client")?;
+        let builder = || {
+            let builder = reqwest::Client::builder().user_agent("archproof");
+            builder.connect_timeout(CONNECT).read_timeout(SILENCE)
+        };
+        // "No CA certificates were loaded from the system": a mirror that is asked over plain HTTP needs none.
+        let http = builder().build().or_else(|_| builder().tls_certs_only([]).build());
+        let http = http.context("failed to set up the HTTP client")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(Client { http, runtime: runtime.context("failed to set up the downloads")? })
     }
@@ -110,14 +126,15 @@ impl Client {
         Ok(self.runtime.block_on(unless_interrupted(all, || {}))?)
     }
 
-    /// Downloads everything; returns the digests of what no server has.
-    pub(crate) fn all(&self, what: &str, jobs: &[Job]) -> anyhow::Result<BTreeSet<String>> {
+    /// Downloads everything; returns what no server has.
+    pub(crate) fn all(&self, what: &str, jobs: &[Job]) -> anyhow::Result<BTreeSet<PathBuf>> {
         let counts = Counts::default();
         let phase = Phase::start(format!("fetch {what}"));
         let total: u64 = jobs.iter().map(|job| job.size).sum();
         let tell = || {
             let (files, bytes) = (counts.files.load(Ordering::Relaxed), counts.bytes.load(Ordering::Relaxed));
-            phase.status(format!("{files} of {} files, {} of {}", jobs.len(), human(bytes), human(total)));
+            let of = if total > 0 { format!(" of {}", human(total)) } else { String::new() };
+            phase.status(format!("{files} of {} files, {}{of}", jobs.len(), human(bytes)));
         };
         let counts = &counts;
         let work = async {
@@ -128,7 +145,7 @@ impl Client {
                 match result {
                     Ok(true) => {}
                     Ok(false) => {
-                        gone.insert(job.sha256.clone());
+                        gone.insert(job.to.clone());
                     }
                     // The others are dropped here, and what they had of their files with them.
                     Err(error) => return Err(error),
@@ -138,7 +155,11 @@ impl Client {
             Ok(gone)
         };
         let gone = self.runtime.block_on(unless_interrupted(work, tell))??;
-        phase.done(&format!("{} files, {}", jobs.len() - gone.len(), human(counts.bytes.load(Ordering::Relaxed))));
+        phase.done(&format!(
+            "{}, {}",
+            counted(jobs.len() - gone.len(), "file"),
+            human(counts.bytes.load(Ordering::Relaxed))
+        ));
         Ok(gone)
     }
 
@@ -147,7 +168,7 @@ impl Client {
         let mut tick = tokio::time::interval(Duration::from_millis(50));
         let claim = loop {
             tick.tick().await;
-            if digest::of_file(&job.to).is_ok_and(|(sha256, _)| sha256 == job.sha256) {
+            if job.is_done() {
                 return Ok(true);
             }
             // None: another process downloads it, and this one waits for the result.
@@ -182,7 +203,7 @@ impl Client {
         let (mut digest, mut size) = (Sha256::new(), 0);
         let mut sink = |chunk: &[u8]| {
             size += chunk.len() as u64;
-            if size > job.size {
+            if job.sha256.is_some() && size > job.size {
                 return Err(Fault::Altered(format!("expected {} bytes, found more", job.size)));
             }
             digest.update(chunk);
@@ -194,12 +215,14 @@ impl Client {
         };
         let ended = self.read(url, &mut sink).await;
         let found = digest.hex();
-        let ended = match ended {
-            Ok(()) if size < job.size => Err(Fault::Passing(format!("it ended after {size} of {} bytes", job.size))),
-            Ok(()) if found != job.sha256 => {
-                Err(Fault::Altered(format!("expected SHA-256 {}, found {found}", job.sha256)))
+        let ended = match (ended, &job.sha256) {
+            (Ok(()), Some(_)) if size < job.size => {
+                Err(Fault::Passing(format!("it ended after {size} of {} bytes", job.size)))
             }
-            other => other,
+            (Ok(()), Some(expected)) if found != *expected => {
+                Err(Fault::Altered(format!("expected SHA-256 {expected}, found {found}")))
+            }
+            (other, _) => other,
         };
         if ended.is_err() {
             counts.bytes.fetch_sub(size.min(counts.bytes.load(Ordering::Relaxed)), Ordering::Relaxed);
@@ -208,7 +231,11 @@ impl Client {
     }
 
     async fn read(&self, url: &str, sink: &mut (dyn FnMut(&[u8]) -> Result<(), Fault> + Send)) -> Result<(), Fault> {
-        let passing = |error: reqwest::Error| Fault::Passing(format!("{:#}", anyhow::Error::new(error.without_url())));
+        let passing = |error: reqwest::Error| {
+            let text = format!("{:#}", anyhow::Error::new(error.without_url()));
+            let untrusted = text.contains("invalid peer certificate");
+            Fault::Passing(if untrusted { format!("{text}; are ca-certificates installed?") } else { text })
+        };
         let mut response = self.http.get(url).send().await.map_err(passing)?;
         match response.status() {
             status if status.is_success() => {}
@@ -225,6 +252,11 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// "1 file", "2 files".
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// "34.0 MiB", "12 KiB".

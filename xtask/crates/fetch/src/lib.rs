@@ -13,6 +13,7 @@ mod deb;
 mod digest;
 mod elf;
 mod emulator;
+mod go;
 mod guest;
 mod http;
 mod lock;
@@ -36,6 +37,7 @@ use std::path::PathBuf;
 
 pub use bundle::{bundle, import};
 pub use emulator::system as system_emulator;
+pub use go::{go_pinned, go_toolchain};
 pub use machine::{machine, machines};
 pub use plan::{Missing, Plan, plan};
 pub use reach::{Reached, reach};

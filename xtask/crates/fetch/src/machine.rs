@@ -11,7 +11,7 @@ use model::{Machine, MachineFiles, Target};
 use proc::progress::{self, Phase};
 
 use crate::archive::Archive;
-use crate::http::Job;
+use crate::http::{Job, counted};
 use crate::lock::{Pin, Suite};
 use crate::sets::{self, Locks, Settled, Want};
 use crate::tree::{self, Look, Tree};
@@ -130,7 +130,7 @@ impl Piece<'_> {
             }
             emulator::examine(self.machine, tree)
         });
-        made.with_context(|| format!("failed to unpack the {}", self.want.title))
+        made.with_context(|| format!("failed to unpack {}", self.want.title))
     }
 }
 
@@ -156,11 +156,21 @@ fn fetch(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, optio
     }
     let known = Suite::newest(locks.values().flat_map(Locks::suites));
     let archive = Archive::new(options, known, false);
+    let mut gone_before = BTreeSet::new();
     for _ in 0..ROUNDS {
         settle(pieces, states, locks, &archive, options)?;
         let gone = download(pieces, states, &archive, options)?;
         if gone.is_empty() {
             return Ok(());
+        }
+        let again: Vec<String> = gone.intersection(&gone_before).map(label).collect();
+        if !again.is_empty() {
+            bail!(
+                "{} does not have {}, which its own index names: it is being updated or incomplete; try again later, or \
+                 use another --debian-mirror",
+                archive.mirror,
+                again.join(", ")
+            );
         }
         let labels = gone.iter().map(label).collect::<Vec<_>>().join(", ");
         if options.locked {
@@ -175,6 +185,7 @@ fn fetch(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, optio
                 state.settled = None;
             }
         }
+        gone_before.extend(gone);
     }
     bail!("the packages on {} change faster than they can be fetched: try again later", archive.mirror)
 }
@@ -186,7 +197,7 @@ fn look(piece: &Piece<'_>, state: &mut State, options: &Options) {
         Ok(tree) => state.tree = Some(tree),
         Err(None) => {}
         Err(Some(why)) => {
-            progress::say(&format!("note: the {} in the cache is damaged: {why}; it is made again", piece.want.title));
+            progress::say(&format!("note: {} is damaged in the cache: {why}; it is made again", piece.want.title));
         }
     }
 }
@@ -203,7 +214,7 @@ fn settle(
         let want = &piece.want;
         if options.locked {
             bail!(
-                "{} does not cover the {}: leave out --locked, or run `cargo xtask fetch --update-lock`",
+                "{} does not cover {}: leave out --locked, or run `cargo xtask fetch --update-lock`",
                 sets::lock_file(&options.targets_dir, &want.target).display(),
                 want.title
             );
@@ -234,11 +245,15 @@ fn download(
         urls: vec![archive.mirror.url(&pin.suite, &pin.path)],
         to: sets::pool_file(options, pin),
         size: pin.size,
-        sha256: pin.sha256.clone(),
+        sha256: Some(pin.sha256.clone()),
     };
     let titles: Vec<&str> = open().map(|(piece, _)| piece.want.title.as_str()).collect();
-    let gone = archive.client()?.all(&titles.join(", "), &missing.iter().map(job).collect::<Vec<_>>())?;
-    Ok(missing.into_iter().filter(|pin| gone.contains(&pin.sha256)).collect())
+    let what = match titles.as_slice() {
+        [first, second, more @ ..] if !more.is_empty() => format!("{first}, {second} and {} more", more.len()),
+        few => few.join(", "),
+    };
+    let gone = archive.client()?.all(&what, &missing.iter().map(job).collect::<Vec<_>>())?;
+    Ok(missing.into_iter().filter(|pin| gone.contains(&sets::pool_file(options, pin))).collect())
 }
 
 fn label(pin: &Pin) -> String {
@@ -270,7 +285,7 @@ fn unpack(pieces: &[Piece<'_>], states: &mut [State], options: &Options) -> anyh
             Err(panic) => std::panic::resume_unwind(panic),
         })
     })?;
-    phase.done(&format!("{total} trees"));
+    phase.done(&counted(total, "tree"));
     Ok(())
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::control::{self, Paragraph};
+use crate::digest;
 use crate::version::Relation;
 
 /// A package as an index describes it.
@@ -84,13 +85,17 @@ impl std::fmt::Display for Dependency {
 fn package(paragraph: &Paragraph<'_>) -> anyhow::Result<Package> {
     let field = |name: &str| paragraph.get(name).map(str::to_owned).with_context(|| format!("it has no {name}"));
     let depends = ["Pre-Depends", "Depends"].map(|name| paragraph.get(name).unwrap_or_default()).join(",");
+    let (sha256, path) = (field("SHA256")?, field("Filename")?);
+    if !digest::is_sha256(&sha256) || !path.starts_with("pool/") {
+        bail!("`{sha256}` is no SHA-256, or `{path}` is not below pool/");
+    }
     Ok(Package {
         name: field("Package")?,
         version: field("Version")?,
         arch: field("Architecture")?,
         size: field("Size")?.parse()?,
-        sha256: field("SHA256")?,
-        path: field("Filename")?,
+        sha256,
+        path,
         depends,
     })
 }
@@ -126,14 +131,14 @@ Pre-Depends: c:any (>= 2.38)
 Depends: d | e (<< 1), f
 Filename: pool/main/a/a_2-3_all.deb
 Size: 5
-SHA256: 00
+SHA256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
 
 Package: b
 Version: 1
 Architecture: any
 Filename: pool/b.deb
 Size: 1
-SHA256: 11
+SHA256: 0000000000000000000000000000000000000000000000000000000000000000
 ";
 
     #[test]
@@ -153,8 +158,16 @@ SHA256: 11
     }
 
     #[test]
-    fn an_entry_without_a_digest_is_refused() {
-        let error = format!("{:#}", Index::parse(&TEXT.replace("SHA256: 11\n", "")).unwrap_err());
-        assert!(error.contains("`b`") && error.contains("SHA256"), "{error}");
+    fn an_entry_without_a_digest_or_a_place_is_refused() {
+        let digest = format!("SHA256: {}\n", "0".repeat(64));
+        for (old, new, part) in [
+            (digest.as_str(), "", "SHA256"),
+            (digest.as_str(), "SHA256: ../../x\n", "no SHA-256"),
+            ("pool/b.deb", "b.deb", "not below pool/"),
+            ("Size: 1\n", "Size: many\n", "invalid digit"),
+        ] {
+            let error = format!("{:#}", Index::parse(&TEXT.replace(old, new)).unwrap_err());
+            assert!(error.contains("`b`") && error.contains(part), "{error}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use model::Target;
 use serde::Serialize;
 
-use crate::http::human;
+use crate::http::{counted, human};
 use crate::lock::Pin;
 use crate::machine::{self, Piece};
 use crate::sets::Settled;
@@ -89,7 +89,7 @@ impl std::fmt::Display for Plan {
         for title in &self.unresolved {
             writeln!(f, "  the packages of {title}, which are not in the lock: their size is not known")?;
         }
-        write!(f, "  {} packages, {} together", self.missing.len(), human(self.size()))
+        write!(f, "  {}, {} together", counted(self.missing.len(), "package"), human(self.size()))
     }
 }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use jiff::Timestamp;
 
 use crate::control;
+use crate::digest;
 use crate::signature::Keys;
 
 /// What a verified InRelease says.
@@ -34,6 +35,9 @@ impl Release {
             let (Some(sha256), Some(size), Some(path)) = (words.next(), words.next(), words.next()) else {
                 bail!("`{line}` is no digest, size and path");
             };
+            if !digest::is_sha256(sha256) {
+                bail!("`{sha256}` is no SHA-256");
+            }
             files.insert(path.to_owned(), (size.parse()?, sha256.to_owned()));
         }
         Ok(Release {

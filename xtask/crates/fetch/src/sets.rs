@@ -109,7 +109,7 @@ impl Locks {
         let committed = self.committed.sets.get(&want.set).filter(|set| set.roots == want.roots);
         set.replaces = committed.map(Set::digest);
         self.later.sets.insert(want.set.clone(), set.clone());
-        self.save()?;
+        self.save(&want.set)?;
         let committed = self.committed.sets.get(&want.set).filter(|set| set.roots == want.roots);
         Ok(Settled { notes: self.notes(&set, committed), set })
     }
@@ -139,14 +139,16 @@ impl Locks {
         notes
     }
 
-    fn save(&self) -> anyhow::Result<()> {
+    /// Writes what was resolved of one set; what others have resolved meanwhile stays.
+    fn save(&self, set: &str) -> anyhow::Result<()> {
         // Another process may be at it: what it found out is as good.
-        if let Some(claim) = store::claim(&self.later_file, Kind::File)? {
-            let written = std::io::Write::write_all(&mut claim.file(), self.later.text().as_bytes());
-            written.with_context(|| format!("failed to write {}: {}", self.later_file.display(), store::hint()))?;
-            claim.publish()?;
-        }
-        Ok(())
+        let Some(claim) = store::claim(&self.later_file, Kind::File)? else { return Ok(()) };
+        let mut all = Lock::load(&self.later_file).unwrap_or_default();
+        all.suites = Suite::newest(all.suites.iter().chain(&self.later.suites));
+        all.sets.extend(self.later.sets.get(set).map(|resolved| (set.to_owned(), resolved.clone())));
+        let written = std::io::Write::write_all(&mut claim.file(), all.text().as_bytes());
+        written.with_context(|| format!("failed to write {}: {}", self.later_file.display(), store::hint()))?;
+        claim.publish()
     }
 }
 

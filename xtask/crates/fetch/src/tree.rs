@@ -45,9 +45,11 @@ pub(crate) enum Look {
 ///
 /// It is held until this process ends, so that nobody removes it while it is used.
 pub(crate) fn open(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
-    if !hold::hold(dir) {
-        return Err(None);
-    }
+    if hold::hold(dir) { look_at(dir, look) } else { Err(None) }
+}
+
+/// Like [`open`], for somebody who does not want to use it.
+pub(crate) fn look_at(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
     let text = match fs::read_to_string(dir.join(MANIFEST)) {
         Ok(text) => text,
         Err(error) => return Err(Some(format!("its manifest cannot be read: {error}"))),

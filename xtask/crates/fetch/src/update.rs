@@ -9,9 +9,13 @@ use proc::progress::{self, Phase};
 
 use crate::Options;
 use crate::archive::Archive;
+use crate::http::counted;
 use crate::lock::{Lock, Suite};
 use crate::sets::{self, Want};
 use crate::store::{self, Kind};
+
+/// What could not be resolved, by cause.
+type Problems = BTreeMap<String, Vec<String>>;
 
 /// Resolves the locks of `targets` again: each one's guest, and its QEMU for each of `all`. A set that cannot be
 /// resolved now, for example because a mirror is in the middle of an update, stays as it was; why is returned.
@@ -27,7 +31,7 @@ pub fn update_lock(targets: &[&Target], all: &[Target], options: &Options) -> an
     let known = Suite::newest(old.values().flat_map(|lock| &lock.suites));
     let archive = Archive::new(options, known, true);
     let phase = Phase::start("resolve packages");
-    let mut problems = Vec::new();
+    let mut problems: Problems = BTreeMap::new();
     for target in targets {
         let before = old.remove(&target.name).unwrap_or_default();
         let lock = resolve(&wants(target, all), &before, &archive, &phase, &mut problems)?;
@@ -38,8 +42,8 @@ pub fn update_lock(targets: &[&Target], all: &[Target], options: &Options) -> an
         claim.publish()?;
         progress::say(&format!("{}: {}", file.display(), changes(&before, &lock)));
     }
-    phase.done(&format!("{} locks written", targets.len()));
-    Ok(problems)
+    phase.done(&format!("{} written", counted(targets.len(), "lock")));
+    Ok(problems.into_iter().map(|(why, titles)| format!("{}: {why}", titles.join(", "))).collect())
 }
 
 fn wants(target: &Target, all: &[Target]) -> Vec<Want> {
@@ -54,7 +58,7 @@ fn resolve(
     before: &Lock,
     archive: &Archive<'_>,
     phase: &Phase,
-    problems: &mut Vec<String>,
+    problems: &mut Problems,
 ) -> anyhow::Result<Lock> {
     let mut lock = Lock::default();
     for want in wants {
@@ -67,7 +71,7 @@ fn resolve(
             }
             Err(error) => {
                 interrupt::check()?;
-                problems.push(format!("{}: {error:#}", want.title));
+                problems.entry(format!("{error:#}")).or_default().push(want.title.clone());
                 if let Some(set) = before.sets.get(&want.set) {
                     lock.sets.insert(want.set.clone(), set.clone());
                     for suite in set.pins.iter().map(|pin| &pin.suite) {

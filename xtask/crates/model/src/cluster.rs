@@ -27,6 +27,10 @@ pub struct ClusterInfo {
     pub execution: String,
     /// How much slower than the reference this machine is; every deadline is multiplied by it. At least 1.
     pub factor: f64,
+    /// How many control planes may be awake at the same time; the others rest until the suite comes to them. None where
+    /// all always run. See [`Control::wake`].
+    #[serde(default)]
+    pub awake: Option<usize>,
     /// By profile name.
     pub profiles: BTreeMap<String, ProfileInfo>,
     /// The system VM that everything runs in, if it does.
@@ -80,6 +84,13 @@ pub trait Control: Send + Sync {
     fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError>;
     /// The whole log of the component so far, over all its restarts.
     fn log(&self, component: &str) -> Result<String, ControlError>;
+    /// Lets the components of a resting profile run, and returns when they are ready.
+    ///
+    /// An idle control plane costs a few percent of a native processor, and under emulation most of one. So where code is
+    /// executed slowly, control planes that nobody uses are stopped (SIGSTOP) as long as that lasts.
+    fn wake(&self, profile: &str) -> Result<(), ControlError>;
+    /// Stops them again. Neither does anything where no profile rests.
+    fn rest(&self, profile: &str) -> Result<(), ControlError>;
     /// A component that has ended although nobody asked for it, with the last lines of its log.
     fn casualty(&self) -> Option<String>;
 }

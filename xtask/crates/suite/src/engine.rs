@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use futures::FutureExt;
+use futures::future::join_all;
 use model::history::History;
-use model::{Cluster, Event, Outcome, StoredResource};
+use model::{Cluster, Control, ControlError, Event, Outcome, ProfileInfo, StoredResource};
 use proc::interrupt;
 use tokio::sync::{RwLock, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::check::{Check, Run, Stop, Verdict};
+use crate::check::{self, Check, Stop, Verdict};
 use crate::ctx::{Ctx, Ground};
 use crate::judge::{Court, Judgement};
 use crate::record::{Clock, Recorder};
@@ -80,95 +81,136 @@ struct Field {
     gate: Arc<RwLock<()>>,
 }
 
+/// What all profiles of a run share.
+struct Run {
+    clock: Clock,
+    resources: Arc<Vec<StoredResource>>,
+    /// Cases at the same time.
+    slots: Arc<Semaphore>,
+    /// Profiles at the same time.
+    awake: Semaphore,
+}
+
+/// What is left of a profile when its cases have ended.
+struct Leg {
+    profile: String,
+    histories: Vec<History>,
+    /// Why the traffic for the judges was cut short.
+    trouble: Option<String>,
+}
+
 /// What the tasks of the suite are.
 enum Done {
     Case,
-    Traffic(String, Result<BTreeMap<String, u64>, Stop>),
+    Traffic(Result<BTreeMap<String, u64>, Stop>),
 }
 
 impl Engine<'_> {
     async fn run(&self, plan: Plan) -> anyhow::Result<()> {
         let cases = plan.cases.len();
         self.tell(Event::SuitePlanned { at: now(), cases, seed: self.options.seed });
-        let fields = self.unless_it_breaks(self.connect(&plan)).await?;
-        let ended = self.scenarios(&plan, &fields).await;
-        let histories = self.histories(fields, ended.is_ok()).await;
-        let trouble = ended?;
+        let all = Run {
+            clock: Clock::start(),
+            resources: Arc::new(plan.resources.clone()),
+            slots: Arc::new(Semaphore::new(self.options.jobs.max(1))),
+            awake: Semaphore::new(self.cluster.info.awake.unwrap_or(Semaphore::MAX_PERMITS)),
+        };
+        let legs = in_order(&plan, &self.cluster.info.profiles);
+        let ended = join_all(legs.into_iter().map(|profile| self.leg(&plan, &all, profile))).await;
+        let legs = ended.into_iter().collect::<anyhow::Result<Vec<Leg>>>()?;
         self.look()?;
-        let histories = histories?;
+        let mut histories = Vec::new();
+        let mut trouble = BTreeMap::new();
+        for leg in legs {
+            histories.extend(leg.histories);
+            trouble.extend(leg.trouble.map(|trouble| (leg.profile, trouble)));
+        }
+        histories.sort_by(|a, b| (&a.meta.profile, &a.meta.store).cmp(&(&b.meta.profile, &b.meta.store)));
         self.tell_residue(&histories);
         self.judge(&plan, &histories, &trouble);
         Ok(())
     }
 
-    async fn connect(&self, plan: &Plan) -> anyhow::Result<BTreeMap<String, Field>> {
-        let clock = Clock::start();
-        let resources = Arc::new(plan.resources.clone());
-        let limit = Duration::from_secs(30).mul_f64(self.cluster.info.factor);
-        let mut fields = BTreeMap::new();
-        for (name, profile) in &self.cluster.info.profiles {
-            let mut stores = BTreeMap::new();
-            let mut collectors = Vec::new();
-            for info in &profile.stores {
-                let store = Store::connect(info, limit).await?;
-                let recorder = Recorder::new(clock, name, &info.name);
-                let collector = Collector::start(store.clone(), recorder.clone()).await?;
-                collectors.push((info.name.clone(), collector, recorder.clone()));
-                stores.insert(info.name.clone(), (store, recorder));
-            }
-            let ground = Arc::new(Ground {
-                cluster: self.cluster.clone(),
-                profile: profile.clone(),
-                stores,
-                resources: Arc::clone(&resources),
-            });
-            fields.insert(name.clone(), Field { ground, collectors, gate: Arc::default() });
-        }
-        Ok(fields)
+    /// Everything on one profile, from the first connection to the end of its recording. The profile is awake meanwhile.
+    async fn leg(&self, plan: &Plan, all: &Run, profile: &ProfileInfo) -> anyhow::Result<Leg> {
+        let _awake = all.awake.acquire().await.context("nobody closes the semaphore")?;
+        self.look()?;
+        self.control(profile, |control, profile| control.wake(profile)).await?;
+        let field = self.unless_it_breaks(self.connect(all, profile)).await?;
+        let ended = self.scenarios(plan, all, &field).await;
+        let histories = self.histories(field, ended.is_ok()).await;
+        let trouble = ended?;
+        let histories = histories?;
+        self.control(profile, |control, profile| control.rest(profile)).await?;
+        Ok(Leg { profile: profile.name.clone(), histories, trouble })
     }
 
-    /// Runs all scenarios and the traffic for the judges. Returns why a profile's traffic failed, by profile.
-    async fn scenarios(
+    /// Waking and resting take their time, which the other profiles use.
+    async fn control(
         &self,
-        plan: &Plan,
-        fields: &BTreeMap<String, Field>,
-    ) -> anyhow::Result<BTreeMap<String, String>> {
-        let slots = Arc::new(Semaphore::new(self.options.jobs.max(1)));
+        profile: &ProfileInfo,
+        action: impl FnOnce(&dyn Control, &str) -> Result<(), ControlError> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let Some(control) = self.cluster.control.clone() else { return Ok(()) };
+        let name = profile.name.clone();
+        let done = tokio::task::spawn_blocking(move || action(&*control, &name)).await;
+        let done = done.context("a change of the control planes panicked, a bug of ours")?;
+        Ok(self.look().and(done.map_err(anyhow::Error::from))?)
+    }
+
+    async fn connect(&self, all: &Run, profile: &ProfileInfo) -> anyhow::Result<Field> {
+        let limit = Duration::from_secs(30).mul_f64(self.cluster.info.factor);
+        let mut stores = BTreeMap::new();
+        let mut collectors = Vec::new();
+        for info in &profile.stores {
+            let store = Store::connect(info, limit).await?;
+            let recorder = Recorder::new(all.clock, &profile.name, &info.name);
+            let collector = Collector::start(store.clone(), recorder.clone()).await?;
+            collectors.push((info.name.clone(), collector, recorder.clone()));
+            stores.insert(info.name.clone(), (store, recorder));
+        }
+        let ground = Arc::new(Ground {
+            cluster: self.cluster.clone(),
+            profile: profile.clone(),
+            stores,
+            resources: Arc::clone(&all.resources),
+        });
+        Ok(Field { ground, collectors, gate: Arc::default() })
+    }
+
+    /// Runs the profile's scenarios and the traffic for the judges. Returns why the traffic failed, if it did.
+    async fn scenarios(&self, plan: &Plan, all: &Run, field: &Field) -> anyhow::Result<Option<String>> {
         let mut tasks: JoinSet<Done> = JoinSet::new();
-        for profile in judged_profiles(plan) {
-            let field = fields.get(profile).with_context(|| format!("profile `{profile}` is not running"))?;
+        let profile = field.ground.profile.name.as_str();
+        let mine = || plan.cases.iter().filter(|case| case.profile == profile);
+        if mine().any(|case| matches!(case.check.run, check::Run::Judge)) {
             let ctx = Ctx::new(Arc::clone(&field.ground), TRAFFIC, self.options.seed);
             let gate = Arc::clone(&field.gate);
             let limit = CASE_LIMIT.mul_f64(self.cluster.info.factor);
             let clean_up_limit = CLEAN_UP_LIMIT.mul_f64(self.cluster.info.factor);
             tasks.spawn(async move {
                 let _shared = gate.read_owned().await;
-                let profile = ctx.profile().name.clone();
                 let result = limited(limit, "the traffic's end", traffic::run(&ctx)).await;
                 // Left-overs of the traffic are noticed with those of the cases.
                 let _ = tokio::time::timeout(clean_up_limit, ctx.clean_up()).await;
-                Done::Traffic(profile, result.map(|()| ctx.counters()))
+                Done::Traffic(result.map(|()| ctx.counters()))
             });
         }
-        for case in longest_first(plan) {
-            let field =
-                fields.get(case.profile).with_context(|| format!("profile `{}` is not running", case.profile))?;
-            tasks.spawn(self.scenario(case, field, Arc::clone(&slots)));
+        for case in mine().filter(|case| matches!(case.check.run, check::Run::Scenario(_))) {
+            tasks.spawn(self.scenario(*case, field, Arc::clone(&all.slots)));
         }
         let trouble = self.wait_for_all(tasks).await?;
-        self.unless_it_breaks(self.wait_until_clean(fields)).await?;
+        self.unless_it_breaks(self.wait_until_clean(field)).await?;
         Ok(trouble)
     }
 
     /// Waits for the tasks, a dead component, or Ctrl-C, whichever comes first.
-    async fn wait_for_all(&self, mut tasks: JoinSet<Done>) -> anyhow::Result<BTreeMap<String, String>> {
-        let mut trouble = BTreeMap::new();
+    async fn wait_for_all(&self, mut tasks: JoinSet<Done>) -> anyhow::Result<Option<String>> {
+        let mut trouble = None;
         loop {
             match tokio::time::timeout(LOOK_EVERY, tasks.join_next()).await {
                 Ok(None) => return Ok(trouble),
-                Ok(Some(Ok(Done::Traffic(profile, Err(stop))))) => {
-                    trouble.insert(profile, stop.into_outcome().message());
-                }
+                Ok(Some(Ok(Done::Traffic(Err(stop))))) => trouble = Some(stop.into_outcome().message()),
                 Ok(Some(Ok(_))) => {}
                 // Panics of checks are caught in the case; this is one of the engine.
                 Ok(Some(Err(error))) => return Err(anyhow!("a task of the suite panicked, a bug of ours: {error}")),
@@ -223,29 +265,28 @@ impl Engine<'_> {
     }
 
     /// Ends the recording and writes it down, also of a run that broke off.
-    async fn histories(&self, fields: BTreeMap<String, Field>, whole: bool) -> anyhow::Result<Vec<History>> {
+    async fn histories(&self, field: Field, whole: bool) -> anyhow::Result<Vec<History>> {
         let limit = Duration::from_secs(if whole { 30 } else { 3 }).mul_f64(self.cluster.info.factor);
         let mut histories = Vec::new();
         let mut trouble = Ok(());
-        for (profile, field) in fields {
-            for (store, collector, recorder) in field.collectors {
-                let ended = tokio::time::timeout(limit, collector.finish(limit)).await;
-                let ended = ended.unwrap_or_else(|_| Err(anyhow!("no answer within {:.0} s", limit.as_secs_f64())));
-                let history = recorder.take();
-                history_files::write(&self.options.history, &history)?;
-                if let Err(error) = ended {
-                    trouble = Err(error.context(format!("the history of {profile}/{store} has no end")));
-                }
-                histories.push(history);
+        let profile = &field.ground.profile.name;
+        for (store, collector, recorder) in field.collectors {
+            let ended = tokio::time::timeout(limit, collector.finish(limit)).await;
+            let ended = ended.unwrap_or_else(|_| Err(anyhow!("no answer within {:.0} s", limit.as_secs_f64())));
+            let history = recorder.take();
+            history_files::write(&self.options.history, &history)?;
+            if let Err(error) = ended {
+                trouble = Err(error.context(format!("the history of {profile}/{store} has no end")));
             }
+            histories.push(history);
         }
         if whole { trouble.map(|()| histories) } else { Ok(histories) }
     }
 
     /// The server itself removes the objects of a deleted definition, a moment after it has answered.
-    async fn wait_until_clean(&self, fields: &BTreeMap<String, Field>) -> anyhow::Result<()> {
+    async fn wait_until_clean(&self, field: &Field) -> anyhow::Result<()> {
         let deadline = Instant::now() + RESIDUE_LIMIT.mul_f64(self.cluster.info.factor);
-        for (store, _) in fields.values().flat_map(|field| field.ground.stores.values()) {
+        for (store, _) in field.ground.stores.values() {
             while Instant::now() < deadline {
                 let (keys, _) = store.keys("", 0).await?;
                 if !keys.iter().any(|kv| is_residue(&kv.key)) {
@@ -272,7 +313,7 @@ impl Engine<'_> {
     /// Lets the judges decide, each on the main store's history of its profiles.
     fn judge(&self, plan: &Plan, histories: &[History], trouble: &BTreeMap<String, String>) {
         let court = Court::new(histories);
-        for case in plan.cases.iter().filter(|case| matches!(case.check.run, Run::Judge)) {
+        for case in plan.cases.iter().filter(|case| matches!(case.check.run, check::Run::Judge)) {
             (self.sink)(Event::CaseStarted { at: now(), case: case.name() });
             let begin = Instant::now();
             let (outcome, exercised) = match catch_unwind(AssertUnwindSafe(|| court.judge(case.check.id, case.profile)))
@@ -301,26 +342,23 @@ fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
     }
 }
 
-/// The scenarios, those on the profile with the fewest cases first: cases that need a profile for themselves, or wait for
-/// an expiry, are few on theirs, follow each other there, and are what a run waits for in the end.
-fn longest_first(plan: &Plan) -> Vec<Case> {
-    let mut cases: Vec<Case> =
-        plan.cases.iter().copied().filter(|case| matches!(case.check.run, Run::Scenario(_))).collect();
-    cases.sort_by_key(|case| plan.cases.iter().filter(|other| other.profile == case.profile).count());
-    cases
-}
-
-/// The profiles on which a judge needs traffic.
-fn judged_profiles(plan: &Plan) -> std::collections::BTreeSet<&'static str> {
-    let judged = plan.cases.iter().filter(|case| matches!(case.check.run, Run::Judge));
-    judged.map(|case| case.profile).collect()
+/// The profiles that have cases: the one with most of them first, then those with the fewest. Cases that need a profile
+/// for themselves, or wait for an expiry, are few on theirs, follow each other there, and are what a run waits for.
+fn in_order<'a>(plan: &Plan, profiles: &'a BTreeMap<String, ProfileInfo>) -> Vec<&'a ProfileInfo> {
+    let count = |profile: &ProfileInfo| plan.cases.iter().filter(|case| case.profile == profile.name).count();
+    let mut order: Vec<&ProfileInfo> = profiles.values().filter(|profile| count(profile) > 0).collect();
+    order.sort_by_key(|profile| count(profile));
+    if !order.is_empty() {
+        order.rotate_right(1);
+    }
+    order
 }
 
 async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
     if let Some(need) = unmet(case.check, ctx) {
         return Outcome::Skipped { need: need.into() };
     }
-    let Run::Scenario(function) = case.check.run else {
+    let check::Run::Scenario(function) = case.check.run else {
         return Outcome::errored("suite", "a judge was run as a scenario");
     };
     let limit = CASE_LIMIT.mul_f64(ctx.ground.cluster.info.factor);

@@ -40,7 +40,10 @@ pub(crate) fn go(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
         go_line(&text).map(str::to_owned)
     });
     let needed = needed.max_by_key(|version| numbers(version)).unwrap_or_default();
-    vec![judge_go(&needed, exec::find("go").map(|program| go_env(&program, "GOVERSION")))]
+    let found = exec::find("go").map(|program| go_env(&program, "GOVERSION"));
+    let host = patient.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
+    let pinned = ::fetch::go_pinned(host, &needed, &patient.fetch).map_err(|error| format!("{error:#}"));
+    vec![judge_go(&needed, found, pinned, patient.fetch.offline)]
 }
 
 /// What `go env` answers; `GOTOOLCHAIN=local`, so that it never fetches another one.
@@ -55,17 +58,34 @@ fn go_env(program: &Path, name: &str) -> Result<String, String> {
     ask().map_err(|error| format!("{error:#}"))
 }
 
-/// The version that `go` tells, or why it does not; none without one on PATH.
-fn judge_go(needed: &str, found: Option<Result<String, String>>) -> Finding {
-    let cure = format!("install Go {needed} or newer from https://go.dev/dl/ and put its `bin` folder first on PATH");
+/// `found`: the version that `go` tells, or why it does not; none without one on PATH. `pinned`: the version that is
+/// taken instead of one that is too old, and whether it is in the cache.
+fn judge_go(
+    needed: &str,
+    found: Option<Result<String, String>>,
+    pinned: Result<(String, bool), String>,
+    offline: bool,
+) -> Finding {
     let finding = |status, text: String| Finding::new("go", status, text);
-    match found {
-        None => finding(Status::Problem, "there is no `go` on PATH".into()).cure(cure),
-        Some(Err(why)) => finding(Status::Problem, format!("`go` does not answer: {}", line(&why))).cure(cure),
-        Some(Ok(version)) if numbers(version.trim_start_matches("go")) < numbers(needed) => {
-            finding(Status::Problem, format!("{version} is on PATH, {needed} or newer is needed")).cure(cure)
+    let cure = format!("install Go {needed} or newer from https://go.dev/dl/ and put its `bin` folder first on PATH");
+    let lacks = match found {
+        Some(Ok(version)) if numbers(version.trim_start_matches("go")) >= numbers(needed) => {
+            return finding(Status::Ok, format!("{version} is on PATH, {needed} or newer is needed"));
         }
-        Some(Ok(version)) => finding(Status::Ok, format!("{version} is on PATH, {needed} or newer is needed")),
+        Some(Ok(version)) => format!("{version} is on PATH, {needed} or newer is needed"),
+        Some(Err(why)) => {
+            return finding(Status::Problem, format!("`go` on PATH does not answer: {}", line(&why))).cure(cure);
+        }
+        None => "there is no `go` on PATH".to_owned(),
+    };
+    match pinned {
+        Ok((version, true)) => finding(Status::Ok, format!("{lacks}; {version} in the cache is used")),
+        Ok((version, false)) if !offline => {
+            let text = format!("{lacks}; {version} will be downloaded by the first build, 70 MiB");
+            finding(Status::Warning, text).cure(cure)
+        }
+        Ok((version, false)) => finding(Status::Problem, format!("{lacks}, and {version} not in the cache")).cure(cure),
+        Err(why) => finding(Status::Problem, format!("{lacks}; {why}")).cure(cure),
     }
 }
 
@@ -228,19 +248,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_must_be_there_and_new_enough() {
-        for (found, status, part) in [
-            (None, Status::Problem, "no `go` on PATH"),
-            (Some(Err("`go env` failed:\nexec format error\n\n".into())), Status::Problem, "answer: exec format error"),
-            (Some(Ok("go1.25.9")), Status::Problem, "go1.25.9"),
-            (Some(Ok("go1.26.0")), Status::Ok, "go1.26.0"),
-            (Some(Ok("go1.26rc1")), Status::Problem, "go1.26rc1"),
-            (Some(Ok("go1.27rc1")), Status::Ok, "go1.27rc1"),
-            (Some(Ok("go1.100.2 X:jsonv2")), Status::Ok, "1.26.0 or newer"),
+    fn go_must_be_there_and_new_enough_or_one_to_be_had() {
+        let there = || Ok(("1.26.8".to_owned(), true));
+        let to_be_had = || Ok(("1.26.8".to_owned(), false));
+        let not_pinned = || Err("go.lock names no toolchain".to_owned());
+        for (found, pinned, offline, status, part) in [
+            (None, not_pinned(), false, Status::Problem, "no `go` on PATH; go.lock names no toolchain"),
+            (None, there(), true, Status::Ok, "no `go` on PATH; 1.26.8 in the cache"),
+            (None, to_be_had(), false, Status::Warning, "1.26.8 will be downloaded"),
+            (None, to_be_had(), true, Status::Problem, "1.26.8 not in the cache"),
+            (Some(Err("`go env` failed:\nexec format error\n\n")), there(), false, Status::Problem, "exec format"),
+            (Some(Ok("go1.25.9")), to_be_had(), false, Status::Warning, "go1.25.9 is on PATH"),
+            (Some(Ok("go1.26rc1")), not_pinned(), false, Status::Problem, "go1.26rc1"),
+            (Some(Ok("go1.26.0")), not_pinned(), true, Status::Ok, "go1.26.0"),
+            (Some(Ok("go1.27rc1")), not_pinned(), true, Status::Ok, "go1.27rc1"),
+            (Some(Ok("go1.100.2 X:jsonv2")), not_pinned(), true, Status::Ok, "1.26.0 or newer"),
         ] {
-            let finding = judge_go("1.26.0", found.map(|found: Result<&str, String>| found.map(str::to_owned)));
-            assert!(finding.status == status && finding.text.contains(part), "{finding:?}");
-            assert_eq!(finding.fix.is_some(), status == Status::Problem, "{finding:?}");
+            let found = found.map(|found: Result<&str, &str>| found.map(str::to_owned).map_err(str::to_owned));
+            let finding = judge_go("1.26.0", found, pinned, offline);
+            assert!(finding.status == status && finding.text.contains(part), "{finding:?}, expected `{part}`");
+            assert_eq!(finding.fix.is_some(), status != Status::Ok, "{finding:?}");
         }
         assert_eq!(go_line("module x\n\ngo 1.26.0\n\ntoolchain go1.27\n"), Some("1.26.0"));
     }

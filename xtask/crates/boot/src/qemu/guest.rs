@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -59,11 +59,11 @@ impl Guest {
         let shared = Arc::new(Shared::default());
         let to = ports.control.try_clone().context("failed to duplicate the control channel")?;
         let answers = Arc::clone(&shared);
-        std::thread::spawn(move || read_lines(ports.control, |line| answers.answered(line)));
+        std::thread::spawn(move || read_lines(ports.control, |line, _| answers.answered(line)));
         let output = Arc::clone(&shared);
         std::thread::spawn(move || {
             let mut files = BTreeMap::new();
-            read_lines(ports.logs, |line| output.said(line, &mut files));
+            read_lines(ports.logs, |line, bytes| output.said(line, bytes, &mut files));
         });
         Ok(Guest { vm, to: Mutex::new(to), shared, next: AtomicI64::new(1), ended_by_us: AtomicBool::new(false) })
     }
@@ -307,13 +307,12 @@ impl Shared {
         }
     }
 
-    fn said(&self, line: Value, files: &mut BTreeMap<String, File>) {
+    fn said(&self, line: Value, text: &[u8], files: &mut BTreeMap<String, File>) {
         let name = line["component"].as_str().unwrap_or_default().to_owned();
         if let (Some(status), Some(pid)) = (line["ended"].as_str(), line["pid"].as_i64()) {
             self.ended.lock().unwrap_or_else(|e| e.into_inner()).insert((name, pid), status.to_owned());
             return;
         }
-        let text = line["text"].as_str().unwrap_or_default();
         if !files.contains_key(&name) {
             let path = self.logs.lock().unwrap_or_else(|e| e.into_inner()).get(&name).cloned();
             let Some(file) = path.and_then(|path| File::options().create(true).append(true).open(path).ok()) else {
@@ -323,17 +322,24 @@ impl Shared {
         }
         if let Some(file) = files.get_mut(&name) {
             // A full disk must not end the thread that reads: the guest would stand still.
-            let _ = file.write_all(text.as_bytes());
+            let _ = file.write_all(text);
         }
     }
 }
 
-fn read_lines(from: UnixStream, mut each: impl FnMut(Value)) {
+/// Calls `each` with every line and the bytes that it announces.
+fn read_lines(from: UnixStream, mut each: impl FnMut(Value, &[u8])) {
     let mut lines = BufReader::with_capacity(1 << 16, from);
     let mut line = Vec::new();
+    let mut bytes = Vec::new();
     while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-        if let Ok(value) = serde_json::from_slice(&line) {
-            each(value);
+        if let Ok(value) = serde_json::from_slice::<Value>(&line) {
+            let announced = value["bytes"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            bytes.resize(announced, 0);
+            if lines.read_exact(&mut bytes).is_err() {
+                return;
+            }
+            each(value, &bytes);
         }
         line.clear();
     }

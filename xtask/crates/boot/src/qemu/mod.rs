@@ -15,7 +15,7 @@ mod vm;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -29,7 +29,7 @@ use crate::execution::{REFERENCE, check_version, numbers};
 use crate::flags::{self, StorePorts};
 use crate::host::{Host, Program};
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, side_by_side};
+use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, side_by_side, wake};
 
 use guest::{Guest, GuestHost};
 use snapshot::Snapshot;
@@ -167,7 +167,7 @@ impl Job<'_> {
                 drafts.into_iter().map(Draft::adopt).collect::<anyhow::Result<Vec<_>>>()
             })?;
             self.phase.status("asking the restored components");
-            let planes = ready(planes, usize::from(self.machine.cpus) * 2)?;
+            let planes = answering(planes, usize::from(self.machine.cpus), awake(factor).is_some())?;
             let time = begin.elapsed();
             intact.join().map_err(|_| anyhow!("the snapshot could not be verified"))??;
             Ok(Up { host, planes, factor, warm: true, time })
@@ -201,12 +201,14 @@ impl Job<'_> {
         let planes = self.with_plan(&pki, factor, &host, &doors, |plan| {
             let drafts = self.drafts(plan)?;
             self.send_files(&guest)?;
-            let drafts: Vec<_> = drafts.into_iter().map(|draft| std::sync::Mutex::new(Some(draft))).collect();
+            let drafts: Vec<_> = drafts.into_iter().map(|draft| Mutex::new(Some(draft))).collect();
             side_by_side(&drafts, plan.place.width, |draft| {
                 let draft = draft.lock().unwrap_or_else(|e| e.into_inner()).take();
                 let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
                 let name = draft.info.name.clone();
-                draft.start(&mut Vec::new()).with_context(|| format!("profile `{name}` did not start"))
+                draft
+                    .start(awake(factor).is_some(), &mut Vec::new())
+                    .with_context(|| format!("profile `{name}` did not start"))
             })
         });
         let planes = planes.map_err(|error| match host.casualty() {
@@ -393,6 +395,7 @@ impl Job<'_> {
             provider: "qemu".into(),
             execution: self.execution(),
             factor: up.factor,
+            awake: awake(up.factor),
             profiles: BTreeMap::new(),
             machine: Some(machine),
         }
@@ -433,15 +436,16 @@ fn fingerprint(profile: &Profile) -> anyhow::Result<String> {
     Ok(serde_json::to_string(&all)?)
 }
 
-/// Asks every component once; the answer also proves that the store behind an apiserver answers.
-fn ready(planes: Vec<ControlPlane>, width: usize) -> anyhow::Result<Vec<ControlPlane>> {
-    let planes: Vec<_> = planes.into_iter().map(|plane| std::sync::Mutex::new(Some(plane))).collect();
+/// Lets every component answer once, which also proves that the store behind an apiserver answers.
+fn answering(planes: Vec<ControlPlane>, width: usize, resting: bool) -> anyhow::Result<Vec<ControlPlane>> {
+    let planes: Vec<_> = planes.into_iter().map(|plane| Mutex::new(Some(plane))).collect();
     side_by_side(&planes, width, |plane| {
         let Some(mut plane) = plane.lock().unwrap_or_else(|e| e.into_inner()).take() else {
             bail!("a profile was asked twice");
         };
-        for component in &mut plane.components {
-            component.wait_ready(proc::deadline::OnInterrupt::Stop)?;
+        wake(plane.components.iter_mut())?;
+        if resting {
+            rest(plane.components.iter_mut())?;
         }
         Ok(plane)
     })

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use proc::RunDir;
+use proc::hold;
 use proc::run_dir::{make_private_dir, write_private_file};
 use ring::digest::{Context as Sha, SHA256};
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,10 @@ impl Place {
                 bail!("{name} has {length} bytes, expected {}", sum.length);
             }
         }
+        // Held until this process ends: `cache prune` must not take it away.
+        if !hold::hold(&dir) {
+            return Ok(None);
+        }
         // The time of the last use decides what is dropped first.
         File::open(dir.join(META)).and_then(|file| file.set_modified(SystemTime::now())).ok();
         Ok(Some(Snapshot { dir, meta }))
@@ -173,7 +178,8 @@ impl Place {
             if total <= BUDGET {
                 return;
             }
-            if !dir.ends_with(&self.key) && fs::remove_dir_all(&dir).is_ok() {
+            let unheld = hold::unheld(&dir).is_some();
+            if !dir.ends_with(&self.key) && unheld && fs::remove_dir_all(&dir).is_ok() {
                 total -= size;
             }
         }

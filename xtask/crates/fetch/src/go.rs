@@ -1,0 +1,261 @@
+//! The Go toolchain, as the module `golang.org/toolchain`, with its hash pinned in `targets/go.lock`.
+//!
+//! The hash is that of the checksum database (`h1:`), over the content of all files, so it does not matter which proxy
+//! the module comes from, nor how that packs it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use proc::interrupt;
+use proc::progress::Phase;
+
+use crate::deb::Unpacker;
+use crate::digest::Sha256;
+use crate::http::{Client, Job};
+use crate::tree::{self, Look};
+use crate::{Options, digest};
+
+const LOCK: &str = "go.lock";
+const MODULE: &str = "golang.org/toolchain";
+const DEFAULT_PROXY: &str = "";
+/// Programs in the module; a module has no modes.
+const PROGRAMS: [&str; 2] = ["bin/", "pkg/tool/"];
+
+/// A line of `go.lock`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pin {
+    version: String,
+    arch: String,
+    hash: String,
+}
+
+/// The `go` program of the pinned toolchain for `arch`, a GOARCH; fetched if it is not in the cache. `proxy` is a
+/// GOPROXY; without one it is the public one.
+///
+/// # Errors
+/// There is none that is as new as `needed`, "1.26.0", or it cannot be downloaded, or is not what the lock says.
+pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Options) -> anyhow::Result<PathBuf> {
+    let pin = pin(arch, needed, &options.targets_dir)?;
+    let name = pin.name();
+    let dir = options.cache.join("go").join(&name);
+    let program = |tree: tree::Tree| tree.root.join("bin/go");
+    if let Ok(tree) = tree::open(&dir, Look::Quick) {
+        return Ok(program(tree));
+    }
+    if options.offline {
+        bail!("{name} is not in the cache, and --offline forbids to download it (about 70 MiB)");
+    }
+    let zip = dir.with_extension(format!("{arch}.zip"));
+    let urls = addresses(proxy.unwrap_or(DEFAULT_PROXY), &name)?;
+    let job = Job { label: name.clone(), urls, to: zip.clone(), size: 0, sha256: None };
+    if !Client::new()?.all(&name, std::slice::from_ref(&job))?.is_empty() {
+        bail!("no proxy has {name}: {}", job.urls.join(", "));
+    }
+    let phase = Phase::start(format!("unpack {name}"));
+    let made = tree::make(&dir, &name, |tree| unpack(&zip, &pin, tree));
+    // Good or bad, it is of no more use.
+    let _ = fs::remove_file(&zip);
+    let tree = made.with_context(|| format!("{} was refused", job.urls.join(", ")))?;
+    phase.done("ready");
+    Ok(program(tree))
+}
+
+/// The version that [`go_toolchain`] would return, and whether it is in the cache.
+///
+/// # Errors
+/// There is none that is as new as `needed`.
+pub fn go_pinned(arch: &str, needed: &str, options: &Options) -> anyhow::Result<(String, bool)> {
+    let pin = pin(arch, needed, &options.targets_dir)?;
+    let there = tree::open(&options.cache.join("go").join(pin.name()), Look::Quick).is_ok();
+    Ok((pin.version, there))
+}
+
+impl Pin {
+    /// As the module's version has it.
+    fn name(&self) -> String {
+        format!("go{}.linux-{}", self.version, self.arch)
+    }
+}
+
+fn pin(arch: &str, needed: &str, targets_dir: &Path) -> anyhow::Result<Pin> {
+    let file = targets_dir.join(LOCK);
+    let text = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
+    let pins = parse(&text).with_context(|| format!("{} is no lock", file.display()))?;
+    let found = pins.iter().find(|pin| pin.arch == arch);
+    let found = found.with_context(|| format!("{} names no toolchain for {arch}", file.display()))?;
+    if numbers(&found.version) < numbers(needed) {
+        bail!("{} names Go {}, and {needed} is needed", file.display(), found.version);
+    }
+    Ok(found.clone())
+}
+
+fn parse(text: &str) -> anyhow::Result<Vec<Pin>> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let pins = lines.map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+        ["toolchain", version, arch, hash] if hash.starts_with("h1:") => {
+            let [version, arch, hash] = [version, arch, hash].map(|word| (*word).to_owned());
+            Ok(Pin { version, arch, hash })
+        }
+        _ => bail!("`{line}` is not understood"),
+    });
+    pins.collect()
+}
+
+fn numbers(version: &str) -> Vec<u64> {
+    version.split('.').map(|number| number.parse().unwrap_or(0)).collect()
+}
+
+/// The module's zip on each proxy of a GOPROXY.
+fn addresses(proxies: &str, name: &str) -> anyhow::Result<Vec<String>> {
+    let http = |proxy: &&str| proxy.starts_with("http://") || proxy.starts_with("https://");
+    let roots = proxies.split([',', '|']).map(str::trim).filter(http);
+    let urls: Vec<String> =
+        roots.map(|root| format!("{}/{MODULE}/@v/v0.0.1-{name}.zip", root.trim_end_matches('/'))).collect();
+    if urls.is_empty() {
+        bail!("GOPROXY is `{proxies}`, which names no proxy to download {name} from");
+    }
+    Ok(urls)
+}
+
+fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Result<String> {
+    let file = File::open(zip).with_context(|| format!("failed to read {}", zip.display()))?;
+    let mut archive = zip::ZipArchive::new(file).context("it is no zip file")?;
+    let prefix = format!("{MODULE}@v0.0.1-go{}.linux-{}/", pin.version, pin.arch);
+    let mut digests = BTreeMap::new();
+    for number in 0..archive.len() {
+        interrupt::check()?;
+        let mut entry = archive.by_index(number)?;
+        let name = entry.name()?.into_owned();
+        let path = name.strip_prefix(&prefix).with_context(|| format!("`{name}` is not below {prefix}"))?;
+        if path.split('/').any(|part| ["", ".", ".."].contains(&part)) || !entry.is_file() {
+            bail!("`{name}` is no plain file");
+        }
+        let mode = if PROGRAMS.iter().any(|folder| path.starts_with(folder)) { 0o755 } else { 0o644 };
+        tree.write(path, &mut entry, mode)?;
+        digests.insert(name.clone(), tree.files[path].clone());
+    }
+    let found = hash(&digests);
+    if found != pin.hash {
+        bail!("expected the hash {}, found {found}", pin.hash);
+    }
+    restore_go_mods(tree)?;
+    Ok(String::new())
+}
+
+/// A module cannot hold the go.mod of another one, so they are called `_go.mod` in it.
+fn restore_go_mods(tree: &mut Unpacker) -> anyhow::Result<()> {
+    let hidden: Vec<String> = tree.files.keys().filter(|path| path.ends_with("/_go.mod")).cloned().collect();
+    for path in hidden {
+        let mut file = File::open(tree.root().join(&path))?;
+        tree.write(&path.replace("/_go.mod", "/go.mod"), &mut file, 0o644)?;
+    }
+    Ok(())
+}
+
+/// `h1:` as golang.org/x/mod/sumdb/dirhash defines it: over a line for each file, in the order of their names.
+fn hash(digests: &BTreeMap<String, String>) -> String {
+    let mut summary = Sha256::new();
+    digests.iter().for_each(|(name, sha256)| summary.update(format!("{sha256}  {name}\n").as_bytes()));
+    format!("h1:{}", STANDARD.encode(digest::bytes(&summary.hex())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::testing::Fixture;
+
+    const PREFIX: &str = "golang.org/toolchain@v0.0.1-go1.26.8.linux-x/";
+
+    fn zipped(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        for (path, content) in files {
+            zip.start_file(format!("{PREFIX}{path}"), zip::write::SimpleFileOptions::default()).unwrap();
+            zip.write_all(content.as_bytes()).unwrap();
+        }
+        zip.finish().unwrap().into_inner()
+    }
+
+    fn hash_of(files: &[(&str, &str)]) -> String {
+        let digest = |(path, content): &(&str, &str)| (format!("{PREFIX}{path}"), digest::of_bytes(content.as_bytes()));
+        hash(&files.iter().map(digest).collect())
+    }
+
+    fn fixture(files: &[(&str, &str)], hash: &str) -> Fixture {
+        let fixture = Fixture::new();
+        let path = "golang.org/toolchain/@v/v0.0.1-go1.26.8.linux-x.zip".to_owned();
+        fixture.server.shared.lock().unwrap().files.insert(path, zipped(files));
+        fs::write(fixture.options.targets_dir.join(LOCK), format!("# why\ntoolchain 1.26.8 x {hash}\n")).unwrap();
+        fixture
+    }
+
+    fn fetched(fixture: &Fixture, needed: &str) -> Result<PathBuf, String> {
+        let proxy = format!("off,{}|direct", fixture.server.url);
+        go_toolchain("x", needed, Some(&proxy), &fixture.options).map_err(|error| format!("{error:#}"))
+    }
+
+    const FILES: [(&str, &str); 4] =
+        [("bin/go", "program"), ("pkg/tool/x/link", "tool"), ("src/_go.mod", "module std\n"), ("VERSION", "go1.26.8")];
+
+    #[test]
+    fn the_pinned_toolchain_is_fetched_once() {
+        use std::os::unix::fs::PermissionsExt;
+        let mut fixture = fixture(&FILES, &hash_of(&FILES));
+        let go = fetched(&fixture, "1.26.0").unwrap();
+        assert_eq!(fs::read(&go).unwrap(), b"program");
+        let root = go.ancestors().nth(2).unwrap();
+        for (path, mode) in [("bin/go", 0o755), ("pkg/tool/x/link", 0o755), ("VERSION", 0o644), ("src/go.mod", 0o644)] {
+            let found = fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o777;
+            assert_eq!(found, mode, "{path}");
+        }
+        assert_eq!(fixture.cached("go").len(), 1, "the zip is gone");
+        fixture.options.offline = true;
+        fixture.asked();
+        assert_eq!(fetched(&fixture, "1.26.8").unwrap(), go);
+        assert_eq!(fixture.asked(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn another_content_is_refused_with_both_hashes() {
+        let mut other = FILES;
+        other[0].1 = "evil";
+        let fixture = fixture(&other, &hash_of(&FILES));
+        let error = fetched(&fixture, "1.26.0").unwrap_err();
+        assert!([hash_of(&FILES), hash_of(&other)].iter().all(|hash| error.contains(hash)), "{error}");
+        assert_eq!(fixture.cached("go").len(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_told() {
+        let mut fixture = fixture(&FILES, "h1:x");
+        for (needed, part) in [("1.27", "1.27 is needed"), ("1.100.0", "1.100.0 is needed")] {
+            let error = fetched(&fixture, needed).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        let asked = |arch, proxy| go_toolchain(arch, "1.26", proxy, &fixture.options).unwrap_err().to_string();
+        assert!(asked("y", None).contains("names no toolchain for y"));
+        assert!(asked("x", Some("off")).contains("GOPROXY is `off`"));
+        fixture.server.shared.lock().unwrap().files.clear();
+        assert!(fetched(&fixture, "1.26").unwrap_err().contains("no proxy has go1.26.8.linux-x"));
+        fixture.options.offline = true;
+        assert!(fetched(&fixture, "1.26").unwrap_err().contains("--offline"));
+    }
+
+    #[test]
+    fn a_module_without_the_right_prefix_is_refused() {
+        let fixture = fixture(&[("../evil", "x")], "h1:x");
+        assert!(fetched(&fixture, "1.26").unwrap_err().contains("no plain file"));
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_checksum_database() {
+        // The go.mod of github.com/pkg/errors v0.9.1, as many a go.sum has it; its file is called just so.
+        let digests = [("go.mod".to_owned(), digest::of_bytes(b"module github.com/pkg/errors\n"))].into();
+        assert_eq!(hash(&digests), "h1:bwawxfHBFNV+L2hUp1rHADufV3IMtnDRdf1r5NINEl0=");
+    }
+}
