@@ -1,5 +1,7 @@
 //! The command line. Environment variables are read here and nowhere else.
 
+mod doctor;
+
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -8,6 +10,8 @@ use clap::builder::OsStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use model::{Level, Source};
 use suite::{Selection, Shard};
+
+pub(crate) use doctor::DoctorOptions;
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
 #[derive(Debug, Parser)]
@@ -38,6 +42,8 @@ pub(crate) enum Command {
     Build(BuildOptions),
     /// Download, verify and unpack what system VMs are started from
     Fetch(FetchOptions),
+    /// Tell what this machine has of what a run needs, and how to cure what is missing
+    Doctor(DoctorOptions),
     /// Tell what lies in the cache, or make it smaller
     Cache(CacheOptions),
     /// Start control planes and leave them running

@@ -54,6 +54,7 @@ fn start(args: Args) -> Result<Exit, Failure> {
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
         Command::Fetch(options) => commands::fetch::run(&paths()?, &options),
+        Command::Doctor(options) => commands::doctor::run(&paths()?, &options),
         Command::Cache(options) => commands::cache::run(&paths()?, &options),
         Command::Up(options) => commands::up::run(&paths()?, &options),
         Command::Down(options) => commands::up::down(&paths()?, &options),

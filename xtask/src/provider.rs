@@ -20,8 +20,13 @@ pub(crate) enum Provider {
 
 /// What the command line asks for; otherwise processes on a machine of the same architecture, and a VM elsewhere.
 pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &Target) -> ProviderArg {
+    options.provider.unwrap_or_else(|| usual(host, target))
+}
+
+/// What is used unless the command line asks for something else.
+pub(crate) fn usual(host: Option<&Target>, target: &Target) -> ProviderArg {
     let native = host.is_some_and(|host| host.name == target.name);
-    options.provider.unwrap_or(if native { ProviderArg::Process } else { ProviderArg::Qemu })
+    if native { ProviderArg::Process } else { ProviderArg::Qemu }
 }
 
 impl ProviderArg {
@@ -85,7 +90,7 @@ impl Setup<'_> {
         let host = self.host.context("the packages of QEMU are for a host that no target file describes")?;
         let options = fetch_options(self.paths, &self.options.machine, self.offline);
         let files = Box::new(fetch::machine(host, self.target, &options)?);
-        let accelerator = Accelerator { name: "tcg".into(), reason: "another architecture".into() };
+        let accelerator = boot::qemu::accelerator(host, self.target, &files, &self.paths.cache)?;
         Ok(Provider::Qemu { files, accelerator, cold: self.options.cold })
     }
 }

@@ -49,6 +49,8 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["down", "--name", "a"], &["no cluster `a`"]),
         (&["logs"], &["no cluster `default`"]),
         (&["rejudge", "nope"], &["no run `nope`", "reports"]),
+        (&["doctor", "--arch", "mips"], &["`mips`", "amd64", "x86_64", "riscv64"]),
+        (&["doctor", "--qemu", "mine"], &["'mine'", "debian", "system"]),
         (&["frobnicate"], &["frobnicate"]),
         (&[], &["ci", "build", "explain"]),
     ];
@@ -267,6 +269,48 @@ fn output_that_nobody_wants_is_no_error_and_output_that_is_lost_is_one() {
     let full = run(OpenOptions::new().write(true).open("/dev/full").unwrap().into());
     assert_eq!(full.status.code(), Some(102));
     assert!(String::from_utf8_lossy(&full.stderr).contains("standard output"), "{full:?}");
+}
+
+#[test]
+fn doctor_tells_for_each_architecture_whether_a_run_can_begin() {
+    let place = Place::new();
+    let run = |args: &[&str]| -> (Value, Vec<String>) {
+        let ended = place.run(&[&["doctor", "--offline", "--json"], args].concat());
+        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let ready = told["ready"].as_bool().unwrap();
+        let targets = told["targets"].as_array().unwrap();
+        assert_eq!(ready, targets.iter().all(|target| target["ready"] == true), "{told}");
+        ended.expect(if ready { 0 } else { 102 }, &[]);
+        for finding in told["findings"].as_array().unwrap() {
+            let keys: Vec<&str> = finding.as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(keys, ["arch", "check", "fix", "status", "text"]);
+            assert!(["ok", "warning", "problem"].contains(&finding["status"].as_str().unwrap()), "{finding}");
+        }
+        let unready = targets.iter().filter(|target| target["ready"] == false);
+        let unready = unready.map(|target| target["arch"].as_str().unwrap().to_owned()).collect();
+        (told, unready)
+    };
+    let (told, unready) = run(&["--arch", "all"]);
+    let host = told["host"].as_str().unwrap();
+    let foreign = ["amd64", "arm64", "loong64", "ppc64le", "riscv64"].into_iter().filter(|arch| *arch != host);
+    for arch in foreign {
+        // The cache is empty, and nothing may be asked.
+        assert!(unready.contains(&arch.to_owned()), "{arch} is ready without QEMU: {told}");
+    }
+    let checks = told["findings"].as_array().unwrap().iter().map(|finding| finding["check"].as_str().unwrap());
+    let checks: std::collections::BTreeSet<&str> = checks.collect();
+    for check in
+        ["go", "cache", "disk", "ports", "mirror", "docker", "qemu", "qemu-system", "kvm", "qemu-user", "memory"]
+    {
+        assert!(checks.contains(check), "no {check} in {checks:?}");
+    }
+    std::fs::write(place.root.join("file"), "").unwrap();
+    let (told, _) = run(&["--cache", &place.root.join("file/below").display().to_string()]);
+    let cache = told["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == "cache").unwrap();
+    assert_eq!(cache["status"], "problem");
+    assert!(cache["fix"].as_str().unwrap().contains("--cache"), "{cache}");
+    assert!(place.runs().is_empty());
+    assert_eq!(place.private(), Vec::<PathBuf>::new());
 }
 
 #[test]

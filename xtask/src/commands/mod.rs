@@ -5,6 +5,7 @@ pub(crate) mod build;
 pub(crate) mod cache;
 pub(crate) mod checks;
 pub(crate) mod ci;
+pub(crate) mod doctor;
 pub(crate) mod fetch;
 pub(crate) mod rejudge;
 pub(crate) mod targets;

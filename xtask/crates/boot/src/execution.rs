@@ -61,6 +61,15 @@ impl Execution {
     }
 }
 
+/// Name and version of the user-mode emulator that runs binaries of `target` on a host of another architecture.
+///
+/// # Errors
+/// There is none on PATH, or it is known not to do.
+pub fn user_emulator(target: &Target) -> anyhow::Result<String> {
+    let (path, version) = find_emulator(target)?;
+    Ok(format!("{} {version}", path.display()))
+}
+
 fn is_native(target: &Target) -> bool {
     let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
     target.name == machine || target.aliases.contains(&machine)

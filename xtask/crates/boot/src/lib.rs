@@ -15,6 +15,7 @@ mod process;
 pub mod qemu;
 
 pub use booted::Booted;
+pub use execution::user_emulator;
 pub use process::{Ports, script, up, up_on};
 
 /// Which control planes to start.

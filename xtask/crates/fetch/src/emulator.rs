@@ -77,7 +77,10 @@ pub(crate) fn fetched(machine: &Machine, tree: &Tree) -> anyhow::Result<SystemEm
 }
 
 /// The QEMU on PATH.
-pub(crate) fn system(machine: &Machine) -> anyhow::Result<SystemEmulator> {
+///
+/// # Errors
+/// It is not there, or its firmware, or it does not tell its version.
+pub fn system(machine: &Machine) -> anyhow::Result<SystemEmulator> {
     let qemu = &machine.qemu;
     let program = exec::find(&qemu.program).with_context(|| {
         format!(

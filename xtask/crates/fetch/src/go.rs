@@ -40,7 +40,7 @@ struct Pin {
 /// There is none that is as new as `needed`, "1.26.0", or it cannot be downloaded, or is not what the lock says.
 pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Options) -> anyhow::Result<PathBuf> {
     let pin = pin(arch, needed, &options.targets_dir)?;
-    let name = format!("go{}.linux-{arch}", pin.version);
+    let name = pin.name();
     let dir = options.cache.join("go").join(&name);
     let program = |tree: tree::Tree| tree.root.join("bin/go");
     if let Ok(tree) = tree::open(&dir, Look::Quick) {
@@ -62,6 +62,23 @@ pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Opt
     let tree = made.with_context(|| format!("{} was refused", job.urls.join(", ")))?;
     phase.done("ready");
     Ok(program(tree))
+}
+
+/// The version that [`go_toolchain`] would return, and whether it is in the cache.
+///
+/// # Errors
+/// There is none that is as new as `needed`.
+pub fn go_pinned(arch: &str, needed: &str, options: &Options) -> anyhow::Result<(String, bool)> {
+    let pin = pin(arch, needed, &options.targets_dir)?;
+    let there = tree::open(&options.cache.join("go").join(pin.name()), Look::Quick).is_ok();
+    Ok((pin.version, there))
+}
+
+impl Pin {
+    /// As the module's version has it.
+    fn name(&self) -> String {
+        format!("go{}.linux-{}", self.version, self.arch)
+    }
 }
 
 fn pin(arch: &str, needed: &str, targets_dir: &Path) -> anyhow::Result<Pin> {

@@ -113,6 +113,19 @@ impl Client {
         self.runtime.block_on(unless_interrupted(work, || {}))?
     }
 
+    /// What each server answers when asked for the head of a file, in the order of the addresses.
+    pub(crate) fn heads(&self, urls: &[String], limit: Duration) -> anyhow::Result<Vec<Result<StatusCode, String>>> {
+        let one = |url: &String| {
+            let request = self.http.head(url).timeout(limit);
+            async move {
+                let answer = request.send().await.map(|response| response.status());
+                answer.map_err(|error| format!("{:#}", anyhow::Error::new(error.without_url())))
+            }
+        };
+        let all = futures::future::join_all(urls.iter().map(one));
+        Ok(self.runtime.block_on(unless_interrupted(all, || {}))?)
+    }
+
     /// Downloads everything; returns what no server has.
     pub(crate) fn all(&self, what: &str, jobs: &[Job]) -> anyhow::Result<BTreeSet<PathBuf>> {
         let counts = Counts::default();

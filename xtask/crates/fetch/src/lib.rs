@@ -21,6 +21,7 @@ mod machine;
 mod mirror;
 mod packages;
 mod plan;
+mod reach;
 mod release;
 mod resolve;
 mod sets;
@@ -35,9 +36,11 @@ mod version;
 use std::path::PathBuf;
 
 pub use bundle::{bundle, import};
-pub use go::go_toolchain;
+pub use emulator::system as system_emulator;
+pub use go::{go_pinned, go_toolchain};
 pub use machine::{machine, machines};
 pub use plan::{Missing, Plan, plan};
+pub use reach::{Reached, reach};
 pub use update::update_lock;
 
 /// Where to look, and what may be done.

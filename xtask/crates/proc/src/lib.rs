@@ -16,4 +16,4 @@ pub mod run_dir;
 mod spawner;
 
 pub use daemon::{Daemon, Spec};
-pub use run_dir::{RunDir, Together};
+pub use run_dir::{RunDir, Scratch, Together};

@@ -33,6 +33,22 @@ pub fn free() -> anyhow::Result<u16> {
     )
 }
 
+/// What the machine has of ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Survey {
+    pub first: u16,
+    /// One behind the last.
+    pub end: u16,
+    /// How many of them nobody listens on.
+    pub free: usize,
+}
+
+/// Tries every port of the range.
+pub fn survey() -> Survey {
+    let free = RANGE.filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).count();
+    Survey { first: RANGE.start, end: RANGE.end, free }
+}
+
 /// Two harnesses on one machine should not begin their search at the same port.
 fn scatter() -> u16 {
     use std::hash::{BuildHasher, Hasher};
@@ -43,6 +59,15 @@ fn scatter() -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_that_somebody_listens_on_is_not_free() {
+        let Survey { first, end, free } = survey();
+        assert!((1..=usize::from(end - first)).contains(&free), "{free}");
+        let port = super::free().unwrap();
+        let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        assert!(survey().free < usize::from(end - first));
+    }
 
     #[test]
     fn a_port_is_given_once_and_is_free() {

@@ -169,6 +169,37 @@ impl Drop for RunDir {
     }
 }
 
+/// A private folder for something short that belongs to no run. Dropping it removes it; what a killed harness leaves is
+/// ended and removed by [`sweep`].
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes `<cache>/run/<UTC time>-<label>`; first removes what dead runs left there.
+    pub fn create(cache: &Path, label: &str) -> anyhow::Result<Scratch> {
+        sweep(cache);
+        let label = format!("{}-{label}", stamp());
+        let made = new_name(&label, &cache.join(PRIVATE), |id| new_private(cache, id))?;
+        absolute(&made).map(Scratch)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The file in which daemons are noted, for [`sweep`].
+    pub fn ledger(&self) -> PathBuf {
+        self.0.join(LEDGER)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Whatever cannot be removed now is removed by the next run's sweep.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Where an ended run has its events and histories, for commands that read it.
 pub fn recorded(public: &Path) -> (PathBuf, PathBuf) {
     (public.join(EVENTS), public.join(HISTORIES))
@@ -332,6 +363,20 @@ mod tests {
         assert!(!dead.exists());
         assert!(live.private().exists());
         drop(live);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_scratch_folder_is_private_and_gone_in_the_end() {
+        let root = temp("scratch");
+        let both = [0, 1].map(|_| Scratch::create(&root, "probe").unwrap());
+        assert_ne!(both[0].path(), both[1].path());
+        let path = both[0].path().to_owned();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        sweep(&root);
+        assert!(path.exists(), "the folder of a process that lives was swept");
+        drop(both);
+        assert!(!path.exists());
         fs::remove_dir_all(root).unwrap();
     }
 

@@ -7,6 +7,7 @@ use std::io::Write;
 
 use model::{BuildStep, Event, Outcome, Timestamp};
 
+use crate::machine;
 use crate::text::{duration, plain_line};
 use crate::view::{self, Counts};
 
@@ -135,9 +136,16 @@ impl Console {
                 let what = format!("{} {} ({}), {step}", artifact.component, artifact.version, artifact.go);
                 plain_line(&what, LINE_BYTES) + "\n"
             }
-            Event::Booted { execution, factor, versions, .. } if talks => {
+            Event::Booted { execution, factor, versions, machine, .. } => {
                 let versions: String = versions.iter().map(|(name, version)| format!(", {name} {version}")).collect();
-                plain_line(&format!("{execution}, factor {factor:.2}{versions}"), LINE_BYTES) + "\n"
+                let facts = machine.iter().map(|machine| machine::line(machine));
+                let lines = [format!("{execution}, factor {factor:.2}{versions}")].into_iter().chain(facts);
+                let notes = machine.iter().flat_map(|machine| machine::warnings(machine));
+                lines
+                    .filter(|_| talks)
+                    .map(|line| plain_line(&line, LINE_BYTES) + "\n")
+                    .chain(notes.map(|note| format!("note: {}\n", plain_line(&note, 4 * LINE_BYTES))))
+                    .collect()
             }
             Event::SuitePlanned { cases, seed, .. } => {
                 self.planned += cases;
@@ -150,7 +158,7 @@ impl Console {
             Event::CaseFinished { .. } => self.case(event),
             Event::Note { text, .. } => format!("note: {}\n", plain_line(text, 4 * LINE_BYTES)),
             Event::RunFinished { exit, seconds, .. } => self.summary(*exit, *seconds),
-            Event::Built { .. } | Event::Booted { .. } => String::new(),
+            Event::Built { .. } => String::new(),
         }
     }
 

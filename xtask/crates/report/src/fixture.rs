@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Artifact, BuildStep, Event, Exit, Level, Outcome, RunInfo, Source};
+use model::{Artifact, BuildStep, Event, Exit, Level, MachineInfo, Outcome, PackageUsed, RunInfo, Source};
 
 pub(crate) fn at(second: u32) -> String {
     format!("2026-11-21T10:{:02}:{:02}.250Z", second / 60, second % 60)
@@ -122,6 +122,43 @@ pub(crate) fn run() -> Vec<Event> {
     events
 }
 
+/// A system VM that was restored from a snapshot.
+pub(crate) fn machine() -> MachineInfo {
+    let package = |name: &str, note: Option<&str>| PackageUsed {
+        name: name.into(),
+        version: "1.0".into(),
+        arch: "all".into(),
+        sha256: "cd".repeat(32),
+        note: note.map(str::to_owned),
+    };
+    MachineInfo {
+        emulator: "QEMU 11.1.3 (debian)".into(),
+        accelerator: "tcg".into(),
+        reason: "the guest is of another architecture than the host".into(),
+        kernel: "6.12.107-mix64".into(),
+        cpus: 2,
+        memory_mib: 1088,
+        warm: true,
+        seconds: 1.25,
+        notes: vec!["the lock is old".into()],
+        packages: vec![
+            package("busybox-static", Some("the locked 0.9 is no longer on the mirror")),
+            package("linux-image-mix64", None),
+        ],
+    }
+}
+
+/// [`run`] in [`machine`].
+pub(crate) fn run_in_machine() -> Vec<Event> {
+    let mut events = run();
+    for event in &mut events {
+        if let Event::Booted { machine, .. } = event {
+            *machine = Some(Box::new(self::machine()));
+        }
+    }
+    events
+}
+
 /// Texts that have broken XML writers, Markdown and terminals.
 pub(crate) fn hostile_texts() -> Vec<String> {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -169,7 +206,18 @@ pub(crate) fn hostile(text: &str) -> Vec<Event> {
         command: text(),
     };
     let mut events = vec![Event::RunStarted { at: text(), run }];
-    events.push(Event::Booted { at: text(), execution: text(), factor: 1.0, versions: map(), machine: None });
+    let package = PackageUsed { name: text(), version: text(), arch: text(), sha256: text(), note: Some(text()) };
+    let machine = MachineInfo {
+        emulator: text(),
+        accelerator: text(),
+        reason: text(),
+        kernel: text(),
+        notes: vec![text()],
+        packages: vec![package],
+        ..machine()
+    };
+    let machine = Some(Box::new(machine));
+    events.push(Event::Booted { at: text(), execution: text(), factor: 1.0, versions: map(), machine });
     events.push(Event::Note { at: text(), text: text() });
     events.push(Event::CaseStarted { at: text(), case: text() });
     events.push(Event::PhaseStarted { at: text(), phase: text() });

@@ -9,6 +9,7 @@ use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestResult, TestS
 use model::{Event, Exit, Outcome};
 
 use crate::joint::Joint;
+use crate::machine;
 use crate::text::{XmlText, millis};
 use crate::verdict;
 use crate::view::{Case, Phase, View};
@@ -163,6 +164,10 @@ fn facts(view: &View<'_>) -> String {
     if let Some(booted) = &view.booted {
         lines.extend([format!("execution: {}", booted.execution), format!("factor: {}", booted.factor)]);
         lines.extend(booted.versions.iter().map(|(server, version)| format!("version of {server}: {version}")));
+    }
+    if let Some(machine) = view.machine() {
+        lines.extend(machine::facts(machine).into_iter().map(|(name, value)| format!("{name}: {value}")));
+        lines.extend(machine::notes(machine).iter().map(|note| format!("note: {note}")));
     }
     lines.extend(view.notes.iter().map(|note| format!("note: {note}")));
     lines.join("\n")

@@ -8,6 +8,7 @@ mod events;
 mod files;
 mod joint;
 mod junit;
+mod machine;
 mod markdown;
 mod run_json;
 mod text;

@@ -2,6 +2,7 @@
 
 use model::{Event, Exit, Outcome};
 
+use crate::machine;
 use crate::text::{cut_end, cut_middle, duration, millis, plain, plain_line, title};
 use crate::verdict;
 use crate::view::{Case, Counts, View, WORDS};
@@ -52,6 +53,9 @@ fn facts(view: &View<'_>) -> String {
         row("execution", booted.execution);
         row("factor", &format!("{:.2}", booted.factor));
         booted.versions.iter().for_each(|(server, version)| row(server, version));
+    }
+    if let Some(machine) = view.machine() {
+        machine::facts(machine).iter().for_each(|(name, value)| row(name, value));
     }
     if let Some(run) = view.run {
         run.sources.iter().for_each(|(set, source)| row(&format!("source of {set}"), source));
@@ -142,10 +146,12 @@ fn short_rows(view: &View<'_>, heading: &str, word: &str) -> String {
 }
 
 fn notes(view: &View<'_>) -> String {
-    if view.notes.is_empty() {
+    let of_machine = view.machine().map(machine::warnings).unwrap_or_default();
+    let all = of_machine.iter().map(String::as_str).chain(view.notes.iter().copied());
+    let lines: Vec<String> = all.map(|note| plain_line(note, CELL_BYTES)).collect();
+    if lines.is_empty() {
         return String::new();
     }
-    let lines: Vec<String> = view.notes.iter().map(|note| plain_line(note, CELL_BYTES)).collect();
     format!("## Notes\n\n{}", fenced("text", &lines.join("\n")))
 }
 
@@ -213,6 +219,24 @@ mod tests {
     #[test]
     fn a_run_reads_like_this() {
         assert_eq!(markdown(&fixture::run()), include_str!("../tests/summary.md"));
+    }
+
+    #[test]
+    fn a_machine_is_told_and_what_a_warm_start_means() {
+        let page = markdown(&fixture::run_in_machine());
+        for part in [
+            "| accelerator | tcg: the guest is of another architecture than the host |\n",
+            "| guest | Linux 6.12.107-mix64, 2 processors, 1088 MiB |\n",
+            "| start | warm, restored from a memory snapshot: keys and certificates are those of the run that made it; ready \
+             after 1.25 s |\n",
+            "| packages | 2, named in run.json |\n",
+            "## Notes\n\n```text\nrestored from a memory snapshot: keys",
+            "\nthe lock is old\n",
+            "\nbusybox-static 1.0 all: the locked 0.9 is no longer on the mirror\n",
+        ] {
+            assert!(page.contains(part), "`{part}` is missing in:\n{page}");
+        }
+        assert!(!page.contains("linux-image"), "{page}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Artifact, Event, Exit, RunInfo};
+use model::{Artifact, Event, Exit, MachineInfo, RunInfo};
 use serde::Serialize;
 
 use crate::verdict;
@@ -22,6 +22,8 @@ struct RunFile<'a> {
     factor: Option<f64>,
     /// As the servers report them.
     versions: BTreeMap<&'a str, &'a str>,
+    /// The system VM; null without one.
+    machine: Option<&'a MachineInfo>,
     artifacts: Vec<&'a Artifact>,
     phases: Vec<PhaseEntry<'a>>,
     planned: usize,
@@ -58,6 +60,7 @@ pub fn run_json(events: &[Event]) -> String {
         execution: booted.map(|booted| booted.execution),
         factor: booted.map(|booted| booted.factor),
         versions: booted.map(|booted| strings(booted.versions)).unwrap_or_default(),
+        machine: view.machine(),
         artifacts: view.artifacts.clone(),
         phases: view.phases.iter().map(phase).collect(),
         planned: view.planned,
@@ -107,11 +110,20 @@ mod tests {
         assert_eq!(value["exit"]["name"], "conformance");
         assert_eq!(value["cut_short"], serde_json::Value::Null);
         assert_eq!(value["versions"]["etcd"], "3.6.16");
+        assert_eq!(value["machine"], serde_json::Value::Null);
         assert_eq!(value["artifacts"][0]["component"], "etcd");
         assert_eq!(value["phases"][3]["phase"], "teardown");
         assert_eq!(value["counts"]["timed out"], 1);
         assert_eq!(value["groups"]["watch"]["failed"], 1);
         assert_eq!(value["groups"]["watch"]["skipped"], 0);
+    }
+
+    #[test]
+    fn a_machine_is_there_with_all_its_packages() {
+        let value: serde_json::Value = serde_json::from_str(&run_json(&fixture::run_in_machine())).unwrap();
+        assert_eq!(value["machine"]["accelerator"], "tcg");
+        assert_eq!(value["machine"]["warm"], true);
+        assert_eq!(value["machine"]["packages"][0]["name"], "busybox-static");
     }
 
     #[test]

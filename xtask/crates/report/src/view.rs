@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use model::{Artifact, Event, Exit, Level, Outcome, RunInfo};
+use model::{Artifact, Event, Exit, Level, MachineInfo, Outcome, RunInfo};
 
 /// One run.
 #[derive(Default)]
@@ -53,6 +53,7 @@ pub(crate) struct Booted<'a> {
     pub(crate) execution: &'a str,
     pub(crate) factor: f64,
     pub(crate) versions: &'a BTreeMap<String, String>,
+    pub(crate) machine: Option<&'a MachineInfo>,
 }
 
 /// How many cases ended how, in the order of `WORDS`.
@@ -91,8 +92,8 @@ impl<'a> View<'a> {
             Event::PhaseStarted { phase, .. } => self.phases.push(Phase { name: phase, ended: None, seconds: 0.0 }),
             Event::PhaseFinished { phase, outcome, seconds, .. } => self.end_phase(phase, outcome, *seconds),
             Event::Built { artifact, .. } => self.artifacts.push(artifact),
-            Event::Booted { execution, factor, versions, .. } => {
-                self.booted = Some(Booted { execution, factor: *factor, versions });
+            Event::Booted { execution, factor, versions, machine, .. } => {
+                self.booted = Some(Booted { execution, factor: *factor, versions, machine: machine.as_deref() });
             }
             Event::SuitePlanned { cases, .. } => self.planned += cases,
             Event::CaseStarted { case, .. } => *running.entry(case).or_default() += 1,
@@ -164,6 +165,11 @@ impl<'a> View<'a> {
     /// Planned cases without any trace.
     pub(crate) fn missing(&self) -> usize {
         self.planned.saturating_sub(self.cases.len())
+    }
+
+    /// The system VM, once it runs.
+    pub(crate) fn machine(&self) -> Option<&'a MachineInfo> {
+        self.booted.as_ref().and_then(|booted| booted.machine)
     }
 
     /// At least one case says something about the product or the environment; a skip does not.

@@ -3,6 +3,7 @@
 //! A guest is booted cold, from a kernel and a generated initramfs, or warm, from a memory snapshot of an earlier cold
 //! boot of the same. Where QEMU and the kernel come from is not decided here: see [`model::MachineFiles`].
 
+mod accelerator;
 mod console;
 mod cpio;
 mod guest;
@@ -33,6 +34,7 @@ use guest::{Guest, GuestHost};
 use snapshot::Snapshot;
 use vm::{Begin, Hardware, Vm};
 
+pub use accelerator::{Accelerator, NoKvm, accelerator, kvm, probed, remembered};
 pub use snapshot::FOLDER as SNAPSHOTS;
 
 /// The run's private folder in the guest.
@@ -47,7 +49,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 const TIMERS: Duration = Duration::from_secs(2);
 const PORT_ATTEMPTS: usize = 5;
 /// The oldest QEMU whose restored guests are healthy.
-const SAVES: (u32, u32) = (11, 1);
+pub const SAVES: &str = "11.1";
 /// The memory of some machines has to be a multiple of this.
 const MEMORY_UNIT: u32 = 256;
 
@@ -63,15 +65,6 @@ pub struct Request<'a> {
     pub cache: &'a Path,
     /// Neither reads nor makes a snapshot.
     pub cold: bool,
-}
-
-/// What executes the guest's instructions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accelerator {
-    /// `kvm` or `tcg`, as `-accel` takes it.
-    pub name: String,
-    /// Why this one.
-    pub reason: String,
 }
 
 /// The component that must be built beside those under test.
@@ -126,10 +119,9 @@ impl Job<'_> {
     /// Older ones restore guests whose timers never fire: on three of five architectures, with two processors.
     fn can_be_saved(&self, notes: &mut Vec<String>) -> bool {
         let version = &self.request.files.emulator.version;
-        let (major, minor) = SAVES;
-        let new_enough = numbers(version) >= vec![major, minor];
+        let new_enough = saves(version);
         if !new_enough {
-            notes.push(format!("no memory snapshot: QEMU {version} is older than {major}.{minor}, see --qemu"));
+            notes.push(format!("no memory snapshot: QEMU {version} is older than {SAVES}, see --qemu"));
         }
         new_enough
     }
@@ -262,7 +254,7 @@ impl Job<'_> {
 
     fn hardware(&self) -> Hardware<'_> {
         let accelerator = &self.request.accelerator.name;
-        let cpu = if accelerator == "kvm" { "host" } else { &self.machine.qemu.cpu };
+        let cpu = if accelerator == accelerator::KVM { "host" } else { &self.machine.qemu.cpu };
         let Request { files, .. } = self.request;
         Hardware { machine: self.machine, files, memory_mib: self.memory_mib, accelerator, cpu }
     }
@@ -369,7 +361,7 @@ impl Job<'_> {
             inputs.push(serde_json::to_string(profile)?);
             inputs.push(fingerprint(profile)?);
         }
-        if self.request.accelerator.name == "kvm" {
+        if self.request.accelerator.name == accelerator::KVM {
             // A guest of the host's own processor does not run on another one.
             inputs.push(std::fs::read_to_string("/proc/cpuinfo").map(|text| cpu_model(&text)).unwrap_or_default());
         }
@@ -406,6 +398,11 @@ impl Job<'_> {
             machine: Some(machine),
         }
     }
+}
+
+/// Whether guests restored by this version of QEMU are healthy.
+pub fn saves(version: &str) -> bool {
+    numbers(version) >= numbers(SAVES)
 }
 
 /// MiB for the guest with these profiles.

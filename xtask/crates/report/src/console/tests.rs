@@ -64,6 +64,20 @@ fn quiet_shows_what_went_wrong_and_the_summary() {
 }
 
 #[test]
+fn a_machine_is_a_line_and_its_notes_are_shown_even_to_the_quiet() {
+    let booted: Vec<Event> =
+        fixture::run_in_machine().into_iter().filter(|event| matches!(event, Event::Booted { .. })).collect();
+    let notes = "10:00:05 note: restored from a memory snapshot: keys and certificates are those of the run that made it\n\
+                 10:00:05 note: the lock is old\n\
+                 10:00:05 note: busybox-static 1.0 all: the locked 0.9 is no longer on the mirror\n";
+    assert_eq!(shown(&booted, file(Verbosity::Quiet)), notes);
+    let text = shown(&booted, file(Verbosity::Normal));
+    let line = "\n10:00:05 QEMU 11.1.3 (debian), tcg (the guest is of another architecture than the host), \
+                Linux 6.12.107-mix64, 2 processors, 1088 MiB, warm in 1.25 s\n";
+    assert!(text.contains(line) && text.ends_with(notes), "{text}");
+}
+
+#[test]
 fn verbose_shows_counters_and_all_evidence() {
     let evidence: Vec<String> = (0..20).map(|number| format!("event {number}")).collect();
     let long = fixture::case("rv.a", Outcome::Failed { message: "m".into(), evidence });

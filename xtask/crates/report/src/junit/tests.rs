@@ -64,6 +64,20 @@ fn every_outcome_has_its_element() {
 }
 
 #[test]
+fn the_phases_tell_of_the_machine() {
+    let text = text_of(&fixture::run_in_machine());
+    for line in [
+        "\nemulator: QEMU 11.1.3 (debian)\n",
+        "\naccelerator: tcg: the guest is of another architecture than the host\n",
+        "\nstart: warm, restored from a memory snapshot: keys and certificates are those of the run that made it;",
+        "\npackages: 2, named in run.json\n",
+        "\nnote: the lock is old\n",
+    ] {
+        assert!(text.contains(line), "`{line}` is missing in:\n{text}");
+    }
+}
+
+#[test]
 fn suites_carry_names_counts_times_and_facts() {
     let text = text_of(&fixture::run());
     let file = Document::parse(&text).unwrap();

@@ -1,0 +1,140 @@
+//! Verdicts on what guests were seen to say, and probes of a QEMU that is a shell script.
+
+use std::os::unix::fs::PermissionsExt;
+
+use model::SystemEmulator;
+
+use super::*;
+
+const SHORT: Limits = Limits { words: Duration::from_millis(200), boot: Duration::from_millis(400) };
+const LONG: Limits = Limits { words: Duration::from_secs(60), boot: Duration::from_secs(60) };
+const HELLO: &str = "[    0.000000] Linux version 6.12.107+deb13-cloud (debian-kernel@lists.debian.org)";
+const NO_ROOT: &str =
+    "[    0.6] Kernel panic - not syncing: VFS: Unable to mount root fs on \"\" or unknown-block(0,0)";
+const OTHER_PANIC: &str = "[    0.1] Kernel panic - not syncing: IO-APIC + timer doesn't work!";
+const EMULATION: &str =
+    "KVM internal error. Suberror: 1\nextra data[0]: 0x0000000000000001\nemulation failure\nRAX=0000000001ad2b90";
+
+fn temp(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("boot-accelerator-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Files of a VM whose QEMU is this script; it is started in the probe's folder.
+fn files(dir: &Path, script: &str) -> MachineFiles {
+    let program = dir.join("qemu-system");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    MachineFiles {
+        emulator: SystemEmulator {
+            command: vec!["/bin/sh".into(), program.display().to_string()],
+            version: "11.1.3".into(),
+            origin: "debian".into(),
+        },
+        kernel: "/kernel".into(),
+        release: "6.12".into(),
+        modules: Vec::new(),
+        busybox: "/busybox".into(),
+        digest: "d".into(),
+        packages: Vec::new(),
+    }
+}
+
+#[test]
+fn a_guest_counts_only_when_its_kernel_came_to_its_end() {
+    let both = |a: &str, b: &str| format!("{a}\n{b}\n");
+    let ended = Some("exit status: 1");
+    for (console, log, ended, late, expected) in [
+        (both(HELLO, NO_ROOT), "", None, false, Ok(true)),
+        (both(HELLO, NO_ROOT), "", Some("exit status: 0"), true, Ok(true)),
+        (String::new(), "", None, false, Ok(false)),
+        (both(HELLO, "[    0.1] x86/fpu: x87 FPU"), "", None, true, Ok(false)),
+        (String::new(), "", None, true, Err("said nothing; QEMU said: nothing")),
+        (String::new(), EMULATION, None, false, Err("KVM internal error. Suberror: 1")),
+        (HELLO.to_owned(), EMULATION, None, false, Err("KVM internal error. Suberror: 1")),
+        (HELLO.to_owned(), "error: kvm run failed Bad address", None, false, Err("kvm run failed Bad address")),
+        (both(HELLO, OTHER_PANIC), "", ended, false, Err("timer doesn't work")),
+        // A panic without any words before it is not the kernel that was started.
+        (NO_ROOT.to_owned(), "", None, false, Err("Kernel panic")),
+        (
+            String::new(),
+            "-accel kvm: invalid accelerator kvm\n",
+            ended,
+            false,
+            Err("1), its last line: -accel kvm: inv"),
+        ),
+        (HELLO.to_owned(), "", ended, false, Err("QEMU ended (exit status: 1), its last line: nothing")),
+    ] {
+        let found = match look(&console, log, ended, late) {
+            Probe::Ready(()) => Ok(true),
+            Probe::NotYet(_) => Ok(false),
+            Probe::Hopeless(error) => Err(error.to_string()),
+        };
+        let same = match (&found, expected) {
+            (Err(found), Err(expected)) => found.contains(expected),
+            (found, expected) => found.as_ref().ok() == expected.as_ref().ok(),
+        };
+        assert!(same, "{console:?} {log:?} {ended:?} {late}: {found:?}, expected {expected:?}");
+    }
+}
+
+#[test]
+fn a_probe_ends_with_its_qemu_however_that_behaves() {
+    let root = temp("probe");
+    let pid = "echo $$ > ../../pid";
+    let hangs = "exec sleep 600";
+    for (script, limits, expected) in [
+        (format!("{pid}; printf '%s\\n%s\\n' '{HELLO}' '{NO_ROOT}' > console; {hangs}"), LONG, ""),
+        (format!("{pid}; echo 'KVM internal error. Suberror: 1' >&2; {hangs}"), LONG, "Suberror: 1"),
+        ("echo \"$0: -accel kvm: failed to initialize kvm\" >&2; exit 1".into(), LONG, "line: -accel kvm: failed"),
+        (format!("{pid}; {hangs}"), SHORT, "its kernel said nothing"),
+    ] {
+        let _ = std::fs::remove_file(root.join("pid"));
+        let ended = try_guest(&files(&root, &script), &[], &root, limits);
+        let text = ended.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+        assert!(ended.is_ok() == expected.is_empty() && text.contains(expected), "{script}: {ended:?}");
+        // The one that is killed early may not have written it.
+        let pid = std::fs::read_to_string(root.join("pid")).ok().and_then(|text| text.trim().parse::<u32>().ok());
+        if let Some(pid) = pid {
+            assert!(!Path::new("/proc").join(pid.to_string()).exists(), "{script} is left running");
+        }
+        assert_eq!(std::fs::read_dir(root.join("run")).unwrap().count(), 0, "{script} left its folder");
+    }
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn what_is_remembered_is_good_for_the_same_files_and_arguments_only() {
+    let root = temp("known");
+    let (file, files) = (root.join("kvm/x.json"), files(&root, ""));
+    let key = key(&files, &["-smp".into(), "2".into()]);
+    assert!(key.iter().all(|part| !part.is_empty()), "{key:?}");
+    assert_eq!(recall(&file, &key), None);
+    let chosen = tcg("it was tried");
+    remember(&file, Known { key: key.clone(), accelerator: chosen.clone() }).unwrap();
+    assert_eq!(recall(&file, &key), Some(chosen));
+    for index in 0..key.len() {
+        let mut other = key.clone();
+        other[index] = "other".into();
+        assert_eq!(recall(&file, &other), None, "{}", key[index]);
+    }
+    std::fs::write(&file, "{").unwrap();
+    assert_eq!(recall(&file, &key), None);
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn a_device_that_does_not_open_is_told_with_the_cure() {
+    let root = temp("device");
+    assert_eq!(opens(Path::new("/dev/null")), Ok(()));
+    for (path, reason, cure) in [
+        (root.join("none"), "No such file", "modprobe"),
+        // A folder never opens for writing, not even for root.
+        (root.clone(), "directory", "dmesg"),
+    ] {
+        let no = opens(&path).unwrap_err();
+        assert!(no.reason.contains(reason) && no.cure.contains(cure), "{no}");
+    }
+    std::fs::remove_dir_all(root).unwrap();
+}

@@ -1,0 +1,272 @@
+//! `cargo xtask doctor`: what a run needs and this machine has, each finding with its cure.
+//!
+//! Each check is a function that returns findings, mostly one that looks and a pure one that judges: those of the
+//! machine are in `host`, those of an architecture in `target`. All run side by side, each with a deadline.
+
+mod finding;
+mod host;
+mod target;
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use model::{Exit, Target};
+use proc::interrupt;
+use serde::Serialize;
+use targets::Catalogue;
+
+use super::{chosen, host_target, print, print_json};
+use crate::args::{DoctorOptions, ProviderArg};
+use crate::commands::fetch::options as fetch_options;
+use crate::failure::Failure;
+use crate::paths::Paths;
+use crate::provider;
+
+use finding::{Finding, Status};
+
+/// Whatever does not answer in this time hangs.
+const LIMIT: Duration = Duration::from_secs(5);
+/// A guest may be tried, see `boot::qemu`.
+const GUEST_LIMIT: Duration = Duration::from_secs(45);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What all checks look at.
+pub(crate) struct Patient {
+    paths: Paths,
+    catalogue: Catalogue,
+    host: Option<Target>,
+    /// Those that were asked for, with the provider that `ci` would use.
+    targets: Vec<(Target, ProviderArg)>,
+    fetch: ::fetch::Options,
+}
+
+type Work = fn(&Patient, Option<&Target>) -> Vec<Finding>;
+
+/// One check, of the machine or of one of the architectures.
+struct Check {
+    name: &'static str,
+    target: Option<usize>,
+    limit: Duration,
+    work: Work,
+}
+
+/// The keys of `--json`.
+#[derive(Serialize)]
+struct Diagnosis {
+    /// None: no target file describes this machine.
+    host: Option<String>,
+    ready: bool,
+    targets: Vec<Readiness>,
+    findings: Vec<Finding>,
+}
+
+#[derive(Serialize)]
+struct Readiness {
+    arch: String,
+    /// What `ci` would use.
+    provider: &'static str,
+    ready: bool,
+}
+
+pub(crate) fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let host = host_target(&catalogue).ok().cloned();
+    let targets = chosen(&catalogue, &options.arch)?.into_iter().cloned();
+    let targets = targets.map(|target| (provider::usual(host.as_ref(), &target), target));
+    let patient = Patient {
+        targets: targets.map(|(provider, target)| (target, provider)).collect(),
+        host,
+        fetch: fetch_options(paths, &options.machine, options.offline),
+        paths: paths.clone(),
+        catalogue,
+    };
+    let patient = Arc::new(patient);
+    let mut findings = examine(&patient, checks(patient.targets.len()))?;
+    target::without_mirror(&patient, &mut findings);
+    let diagnosis = Diagnosis::of(&patient, findings);
+    if options.json {
+        print_json(&diagnosis)?;
+    } else {
+        print(&diagnosis.table());
+    }
+    Ok(if diagnosis.ready { Exit::Ok } else { Exit::Infrastructure })
+}
+
+/// In the order in which they are printed.
+fn checks(targets: usize) -> Vec<Check> {
+    let of_host: [(&'static str, Work); 8] = [
+        ("go", host::go),
+        ("cache", host::cache),
+        ("reports", host::reports),
+        ("disk", host::disk),
+        ("ports", host::ports),
+        ("clock", host::clock),
+        ("mirror", target::mirror),
+        ("docker", host::docker),
+    ];
+    let of_target: [(&'static str, Work); 4] =
+        [("qemu", target::qemu), ("kvm", target::kvm), ("qemu-user", target::qemu_user), ("memory", target::memory)];
+    let host = of_host.into_iter().map(|(name, work)| Check { name, target: None, limit: LIMIT, work });
+    let limit = |name| if name == "kvm" { GUEST_LIMIT } else { LIMIT };
+    let target = (0..targets)
+        .flat_map(|index| of_target.map(|(name, work)| Check { name, target: Some(index), limit: limit(name), work }));
+    host.chain(target).collect()
+}
+
+/// Runs all checks at the same time; what does not end in time is a finding too, and is left behind.
+fn examine(patient: &Arc<Patient>, checks: Vec<Check>) -> Result<Vec<Finding>, Failure> {
+    let begin = Instant::now();
+    let mut found: Vec<Option<Vec<Finding>>> = checks.iter().map(|_| None).collect();
+    let (sender, answers) = channel();
+    for (index, check) in checks.iter().enumerate() {
+        let (patient, sender, target, work) = (Arc::clone(patient), sender.clone(), check.target, check.work);
+        std::thread::spawn(move || {
+            let target = target.and_then(|index| patient.targets.get(index)).map(|(target, _)| target);
+            // Nobody waits for it any more when it comes too late.
+            let _ = sender.send((index, work(&patient, target)));
+        });
+    }
+    drop(sender);
+    // A guest notices Ctrl-C by itself, and is waited for: it has something to clean up.
+    let ended = |check: &Check| interrupt::requested() && check.limit < GUEST_LIMIT;
+    let late = |check: &Check| begin.elapsed() > check.limit || ended(check);
+    while checks.iter().zip(&found).any(|(check, found)| found.is_none() && !late(check)) {
+        match answers.recv_timeout(LOOK_EVERY) {
+            Ok((index, findings)) => found[index] = Some(findings),
+            Err(RecvTimeoutError::Timeout) => {}
+            // A check that panicked has said so.
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    // A check that an interrupt has ended says nothing.
+    interrupt::check().map_err(anyhow::Error::from)?;
+    let arch = |check: &Check| check.target.and_then(|index| patient.targets.get(index)).map(|(target, _)| target);
+    let all = checks.iter().zip(found).flat_map(|(check, found)| {
+        found.unwrap_or_else(|| {
+            let text = format!("no answer within {} s", check.limit.as_secs());
+            vec![Finding::new(check.name, Status::Warning, text).of(arch(check))]
+        })
+    });
+    Ok(all.collect())
+}
+
+impl Patient {
+    /// Whether `ci` would run this architecture in a system VM.
+    fn in_machine(&self, target: &Target) -> bool {
+        self.targets.iter().any(|(other, way)| other.name == target.name && *way == ProviderArg::Qemu)
+    }
+}
+
+impl Diagnosis {
+    fn of(patient: &Patient, findings: Vec<Finding>) -> Diagnosis {
+        let stands_in_the_way = |finding: &Finding, arch: &str| {
+            finding.status == Status::Problem && finding.arch.as_deref().is_none_or(|other| other == arch)
+        };
+        let readiness = |(target, provider): &(Target, ProviderArg)| Readiness {
+            arch: target.name.clone(),
+            provider: provider.name(),
+            ready: !findings.iter().any(|finding| stands_in_the_way(finding, &target.name)),
+        };
+        let targets: Vec<Readiness> = patient.targets.iter().map(readiness).collect();
+        let host = patient.host.as_ref().map(|host| host.name.clone());
+        Diagnosis { host, ready: targets.iter().all(|target| target.ready), targets, findings }
+    }
+
+    fn table(&self) -> String {
+        let subject = |finding: &Finding| match &finding.arch {
+            Some(arch) => format!("{arch} {}", finding.check),
+            None => finding.check.to_owned(),
+        };
+        let width = self.findings.iter().map(|finding| subject(finding).len()).max().unwrap_or_default();
+        let mut text = String::new();
+        for finding in &self.findings {
+            let status = finding.status.word();
+            text += &format!("{status:7}  {:width$}  {}\n", subject(finding), finding.text);
+            text += &finding.fix.iter().map(|fix| format!("{:7}  {:width$}  -> {fix}\n", "", "")).collect::<String>();
+        }
+        for target in &self.targets {
+            let word = if target.ready { "ready" } else { "not ready" };
+            text += &format!("{}, provider {}: {word}\n", target.arch, target.provider);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn patient(arches: &[&str]) -> Arc<Patient> {
+        let targets_dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+        let catalogue = Catalogue::load(&targets_dir).unwrap();
+        let target = |name: &&str| catalogue.target(name).unwrap().clone();
+        let host = target(&arches[0]);
+        let paths = Paths {
+            modules: targets_dir.join("components"),
+            targets: targets_dir.clone(),
+            reports: "/nowhere".into(),
+            cache: "/nowhere".into(),
+            colour: false,
+            goproxy: None,
+        };
+        let fetch = ::fetch::Options {
+            cache: "/nowhere".into(),
+            targets_dir,
+            offline: true,
+            locked: false,
+            mirror: None,
+            qemu: ::fetch::QemuChoice::Debian,
+        };
+        let targets = arches.iter().map(target).map(|target| (provider::usual(Some(&host), &target), target));
+        let targets = targets.map(|(provider, target)| (target, provider)).collect();
+        Arc::new(Patient { paths, targets, host: Some(host), fetch, catalogue })
+    }
+
+    #[test]
+    fn only_problems_stand_in_the_way_and_only_of_their_architecture() {
+        let patient = patient(&["amd64", "riscv64"]);
+        let finding =
+            |status, arch: Option<&str>| Finding { arch: arch.map(str::to_owned), ..Finding::new("x", status, "text") };
+        for (findings, expected) in [
+            (vec![], [true, true]),
+            (vec![finding(Status::Warning, None), finding(Status::Warning, Some("amd64"))], [true, true]),
+            (vec![finding(Status::Problem, Some("riscv64")), finding(Status::Ok, None)], [true, false]),
+            (vec![finding(Status::Problem, None)], [false, false]),
+        ] {
+            let diagnosis = Diagnosis::of(&patient, findings);
+            assert_eq!(diagnosis.targets.iter().map(|target| target.ready).collect::<Vec<_>>(), expected);
+            assert_eq!(diagnosis.ready, expected == [true, true]);
+        }
+    }
+
+    #[test]
+    fn the_table_names_the_subject_and_the_cure() {
+        let findings = vec![
+            Finding::new("go", Status::Ok, "fine"),
+            Finding::new("kvm", Status::Warning, "not used")
+                .of(Some(&patient(&["riscv64"]).targets[0].0))
+                .cure("do it"),
+        ];
+        let table = Diagnosis::of(&patient(&["riscv64"]), findings).table();
+        let expected = "ok       go           fine\n\
+                        warning  riscv64 kvm  not used\n\
+                        \x20                     -> do it\n\
+                        riscv64, provider process: ready\n";
+        assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn a_check_that_hangs_or_panics_is_a_finding_and_holds_up_nobody() {
+        let hangs: Work = |_, _| {
+            std::thread::park();
+            Vec::new()
+        };
+        let answers: Work = |_, target| vec![Finding::new("b", Status::Ok, "here").of(target)];
+        let check = |name, target, limit, work| Check { name, target, limit: Duration::from_millis(limit), work };
+        let checks = vec![check("a", None, 50, hangs), check("b", Some(0), 60_000, answers)];
+        let found = examine(&patient(&["riscv64"]), checks).unwrap();
+        assert_eq!(found[0], Finding::new("a", Status::Warning, "no answer within 0 s"));
+        assert_eq!((found[1].arch.as_deref(), found[1].status), (Some("riscv64"), Status::Ok));
+    }
+}

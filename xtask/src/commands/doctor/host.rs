@@ -1,0 +1,330 @@
+//! Checks of the machine as a whole.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use model::Target;
+use proc::exec::{self, Shell, cmd};
+use proc::ports::Survey;
+use proc::{Scratch, ports};
+use rustix::fs::{Access, StatVfsMountFlags};
+
+use super::Patient;
+use super::finding::{Finding, Status};
+use crate::args::ProviderArg;
+
+/// A program that tells its version does not take longer.
+const ANSWER: Duration = Duration::from_secs(4);
+const MIB: u64 = 1 << 20;
+/// MiB in the cache for an architecture: built components, and for a VM packages (150 and 450 unpacked) and memory
+/// snapshots (500 and more for each set of profiles).
+const NATIVE_MIB: u64 = 512;
+const MACHINE_MIB: u64 = 2048;
+/// MiB that the Go build cache grows by for each architecture, and those of the module cache.
+const GO_BUILD_MIB: u64 = 2048;
+const GO_MODULES_MIB: u64 = 1024;
+/// MiB of a run's logs, histories and store copies.
+const REPORT_MIB: u64 = 256;
+/// With less than this nothing works.
+const LEAST_MIB: u64 = 200;
+/// Enough for all architectures with all profiles.
+const PORTS: usize = 500;
+/// 2026-01-01: before that the certificates of a run, and of any server, are from the future.
+const EPOCH: i64 = 1_767_225_600;
+
+/// Go: found, and new enough for the modules that are built.
+pub(crate) fn go(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let needed = patient.catalogue.components.sets.iter().filter_map(|set| {
+        let text = std::fs::read_to_string(patient.paths.modules.join(&set.name).join("go.mod")).ok()?;
+        go_line(&text).map(str::to_owned)
+    });
+    let needed = needed.max_by_key(|version| numbers(version)).unwrap_or_default();
+    let found = exec::find("go").map(|program| go_env(&program, "GOVERSION"));
+    let host = patient.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
+    let pinned = ::fetch::go_pinned(host, &needed, &patient.fetch).map_err(|error| format!("{error:#}"));
+    vec![judge_go(&needed, found, pinned, patient.fetch.offline)]
+}
+
+/// What `go env` answers; `GOTOOLCHAIN=local`, so that it never fetches another one.
+fn go_env(program: &Path, name: &str) -> Result<String, String> {
+    let ask = || -> anyhow::Result<String> {
+        let shell = Shell::new()?;
+        // Inside of a module that is too new for it every `go` command fails.
+        shell.change_dir("/");
+        let command = cmd!(shell, "{program} env {name}").env("GOTOOLCHAIN", "local");
+        Ok(exec::run(command, ANSWER)?.stdout.trim().to_owned())
+    };
+    ask().map_err(|error| format!("{error:#}"))
+}
+
+/// `found`: the version that `go` tells, or why it does not; none without one on PATH. `pinned`: the version that is
+/// taken instead of one that is too old, and whether it is in the cache.
+fn judge_go(
+    needed: &str,
+    found: Option<Result<String, String>>,
+    pinned: Result<(String, bool), String>,
+    offline: bool,
+) -> Finding {
+    let finding = |status, text: String| Finding::new("go", status, text);
+    let cure = format!("install Go {needed} or newer from https://go.dev/dl/ and put its `bin` folder first on PATH");
+    let lacks = match found {
+        Some(Ok(version)) if numbers(version.trim_start_matches("go")) >= numbers(needed) => {
+            return finding(Status::Ok, format!("{version} is on PATH, {needed} or newer is needed"));
+        }
+        Some(Ok(version)) => format!("{version} is on PATH, {needed} or newer is needed"),
+        Some(Err(why)) => {
+            return finding(Status::Problem, format!("`go` on PATH does not answer: {}", line(&why))).cure(cure);
+        }
+        None => "there is no `go` on PATH".to_owned(),
+    };
+    match pinned {
+        Ok((version, true)) => finding(Status::Ok, format!("{lacks}; {version} in the cache is used")),
+        Ok((version, false)) if !offline => {
+            let text = format!("{lacks}; {version} will be downloaded by the first build, 70 MiB");
+            finding(Status::Warning, text).cure(cure)
+        }
+        Ok((version, false)) => finding(Status::Problem, format!("{lacks}, and {version} not in the cache")).cure(cure),
+        Err(why) => finding(Status::Problem, format!("{lacks}; {why}")).cure(cure),
+    }
+}
+
+fn go_line(go_mod: &str) -> Option<&str> {
+    go_mod.lines().find_map(|line| line.strip_prefix("go ")).map(str::trim)
+}
+
+/// What follows a number, as in `1.27rc1`, is not looked at.
+fn numbers(version: &str) -> Vec<u32> {
+    let number = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
+    version.split('.').map_while(number).collect()
+}
+
+/// The cache: can be written, programs in it can run, and files may have holes.
+pub(crate) fn cache(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let cache = &patient.paths.cache;
+    let finding = |status, text: String| Finding::new("cache", status, text);
+    let elsewhere = "use another folder: --cache DIR or ARCHPROOF_CACHE=DIR";
+    let scratch = match Scratch::create(cache, "doctor") {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            let text = format!("{} cannot be written: {}", cache.display(), error.root_cause());
+            return vec![finding(Status::Problem, text).cure(elsewhere)];
+        }
+    };
+    let shown = cache.display();
+    let flags = rustix::fs::statvfs(scratch.path()).map(|stat| stat.f_flag);
+    let found = if flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::NOEXEC)) {
+        let text = format!("{shown} is mounted noexec: neither components nor QEMU can be started from there");
+        finding(Status::Problem, text).cure(elsewhere)
+    } else if !sparse(&scratch.path().join("sparse")).unwrap_or(true) {
+        let text = format!("the file system of {shown} has no sparse files: memory snapshots take their full size");
+        finding(Status::Warning, text).cure(elsewhere)
+    } else {
+        finding(Status::Ok, format!("{shown} can be written and run from"))
+    };
+    vec![found]
+}
+
+/// Whether a file may be larger than what it takes on the disk.
+fn sparse(path: &Path) -> std::io::Result<bool> {
+    let file = std::fs::File::create(path)?;
+    file.set_len(16 * MIB)?;
+    Ok(file.metadata()?.blocks() * 512 < MIB)
+}
+
+/// The folder of the reports: can be written.
+pub(crate) fn reports(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let reports = &patient.paths.reports;
+    let shown = reports.display();
+    // It may be made only by the first run.
+    let there = reports.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+    let found = match rustix::fs::access(there, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Finding::new("reports", Status::Ok, format!("{shown} can be written")),
+        Err(error) => Finding::new("reports", Status::Problem, format!("{shown} cannot be written: {error}"))
+            .cure("use another folder: --reports DIR or ARCHPROOF_REPORTS=DIR"),
+    };
+    vec![found]
+}
+
+/// Free space where a run writes.
+pub(crate) fn disk(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let count = patient.targets.len() as u64;
+    let of_one = |way: &ProviderArg| if *way == ProviderArg::Qemu { MACHINE_MIB } else { NATIVE_MIB };
+    let cache = patient.targets.iter().map(|(_, way)| of_one(way)).sum();
+    let go = exec::find("go").and_then(|program| go_env(&program, "GOCACHE").ok());
+    let mut places = vec![
+        ("the cache", patient.paths.cache.clone(), cache, "cargo xtask cache prune"),
+        ("reports", patient.paths.reports.clone(), count * REPORT_MIB, "remove old runs there"),
+    ];
+    let needed = count * GO_BUILD_MIB + GO_MODULES_MIB;
+    places.extend(go.map(|dir| ("Go's build cache", dir.into(), needed, "go clean -cache")));
+    let judged = places.iter().filter_map(|(what, dir, needed, cure)| {
+        // It may be made only by the first run.
+        let dir = dir.ancestors().find(|dir| dir.exists())?;
+        let stat = rustix::fs::statvfs(dir).ok()?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize) / MIB;
+        Some(judge_disk(&format!("{what} ({})", dir.display()), free, *needed, cure))
+    });
+    judged.collect()
+}
+
+fn judge_disk(what: &str, free: u64, needed: u64, cure: &str) -> Finding {
+    let text = format!("{free} MiB are free for {what}; from nothing, up to {needed} MiB are needed");
+    match free {
+        _ if free >= needed => Finding::new("disk", Status::Ok, text),
+        _ if free >= LEAST_MIB => Finding::new("disk", Status::Warning, text).cure(cure),
+        _ => Finding::new("disk", Status::Problem, text).cure(cure),
+    }
+}
+
+/// The ports that control planes listen on.
+pub(crate) fn ports(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let range: Vec<u16> = range.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    vec![judge_ports(ports::survey(), &range)]
+}
+
+/// `outgoing`: the first and the last port that the kernel takes for outgoing connections.
+fn judge_ports(survey: Survey, outgoing: &[u16]) -> Finding {
+    let Survey { first, end, free } = survey;
+    let text = format!("{free} of the ports {first} to {} on 127.0.0.1 are free", end - 1);
+    let finding = |status, text| Finding::new("ports", status, text);
+    match outgoing {
+        _ if free == 0 => finding(Status::Problem, text).cure("ip link set lo up; ss -ltnp"),
+        _ if free < PORTS => finding(Status::Warning, text).cure("ss -ltnp"),
+        [from, to] if *from < end && *to >= first => {
+            let text = format!("{text}, but outgoing connections take ports from {from} on and may get in the way");
+            finding(Status::Warning, text).cure(format!("sudo sysctl net.ipv4.ip_local_port_range=\"32768 {to}\""))
+        }
+        _ => finding(Status::Ok, text),
+    }
+}
+
+/// The clock: certificates are made and checked by it.
+pub(crate) fn clock(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    vec![judge_clock(i64::try_from(now.as_secs()).unwrap_or_default())]
+}
+
+fn judge_clock(now: i64) -> Finding {
+    if now >= EPOCH {
+        return Finding::new("clock", Status::Ok, "plausible");
+    }
+    let text = "it is set to a time long ago: certificates of servers will not be valid";
+    Finding::new("clock", Status::Problem, text).cure("sudo timedatectl set-ntp true")
+}
+
+/// Docker, which nothing but a Kind cluster needs.
+pub(crate) fn docker(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let engine = exec::find("docker").map(|program| {
+        let format = "{{.Server.Version}}";
+        let shell = Shell::new().map_err(|error| error.to_string())?;
+        let answer = exec::run(cmd!(shell, "{program} version --format {format}"), ANSWER);
+        answer.map(|output| output.stdout.trim().to_owned()).map_err(|error| error.to_string())
+    });
+    vec![judge_docker(engine)]
+}
+
+/// The engine's version, or why it does not tell; none without a client.
+fn judge_docker(engine: Option<Result<String, String>>) -> Finding {
+    let finding = |status, text: String| Finding::new("docker", status, format!("{text}; only Kind clusters need it"));
+    match engine {
+        None => finding(Status::Warning, "there is no `docker` on PATH".into()).cure("apt-get install docker.io"),
+        Some(Ok(version)) => finding(Status::Ok, format!("engine {version} answers")),
+        Some(Err(why)) => {
+            let cure = "sudo systemctl start docker; sudo usermod -aG docker $USER";
+            finding(Status::Warning, format!("the engine does not answer: {}", line(&why))).cure(cure)
+        }
+    }
+}
+
+/// The last line that says something: of a command's error its own words.
+pub(crate) fn line(text: &str) -> &str {
+    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_must_be_there_and_new_enough_or_one_to_be_had() {
+        let there = || Ok(("1.26.8".to_owned(), true));
+        let to_be_had = || Ok(("1.26.8".to_owned(), false));
+        let not_pinned = || Err("go.lock names no toolchain".to_owned());
+        for (found, pinned, offline, status, part) in [
+            (None, not_pinned(), false, Status::Problem, "no `go` on PATH; go.lock names no toolchain"),
+            (None, there(), true, Status::Ok, "no `go` on PATH; 1.26.8 in the cache"),
+            (None, to_be_had(), false, Status::Warning, "1.26.8 will be downloaded"),
+            (None, to_be_had(), true, Status::Problem, "1.26.8 not in the cache"),
+            (Some(Err("`go env` failed:\nexec format error\n\n")), there(), false, Status::Problem, "exec format"),
+            (Some(Ok("go1.25.9")), to_be_had(), false, Status::Warning, "go1.25.9 is on PATH"),
+            (Some(Ok("go1.26rc1")), not_pinned(), false, Status::Problem, "go1.26rc1"),
+            (Some(Ok("go1.26.0")), not_pinned(), true, Status::Ok, "go1.26.0"),
+            (Some(Ok("go1.27rc1")), not_pinned(), true, Status::Ok, "go1.27rc1"),
+            (Some(Ok("go1.100.2 X:jsonv2")), not_pinned(), true, Status::Ok, "1.26.0 or newer"),
+        ] {
+            let found = found.map(|found: Result<&str, &str>| found.map(str::to_owned).map_err(str::to_owned));
+            let finding = judge_go("1.26.0", found, pinned, offline);
+            assert!(finding.status == status && finding.text.contains(part), "{finding:?}, expected `{part}`");
+            assert_eq!(finding.fix.is_some(), status != Status::Ok, "{finding:?}");
+        }
+        assert_eq!(go_line("module x\n\ngo 1.26.0\n\ntoolchain go1.27\n"), Some("1.26.0"));
+    }
+
+    #[test]
+    fn little_room_is_a_warning_and_none_a_problem() {
+        for (free, status) in [(5000, Status::Ok), (2048, Status::Ok), (2047, Status::Warning), (199, Status::Problem)]
+        {
+            assert_eq!(judge_disk("x", free, 2048, "y").status, status, "{free}");
+        }
+    }
+
+    #[test]
+    fn ports_must_be_free_and_not_those_of_outgoing_connections() {
+        let survey = |free| Survey { first: 20_000, end: 32_000, free };
+        for (free, outgoing, status) in [
+            (12_000, &[32_768, 60_999][..], Status::Ok),
+            (12_000, &[], Status::Ok),
+            (12_000, &[32_000, 60_999], Status::Ok),
+            (12_000, &[1024, 65_535], Status::Warning),
+            (12_000, &[31_999, 60_999], Status::Warning),
+            (12_000, &[1024, 20_000], Status::Warning),
+            (12_000, &[1024, 19_999], Status::Ok),
+            (499, &[32_768, 60_999], Status::Warning),
+            (0, &[32_768, 60_999], Status::Problem),
+        ] {
+            let finding = judge_ports(survey(free), outgoing);
+            assert_eq!(finding.status, status, "{free} {outgoing:?}");
+            assert_eq!(finding.fix.is_some(), status != Status::Ok, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_of_1970_is_a_problem() {
+        assert_eq!(judge_clock(0).status, Status::Problem);
+        assert_eq!(judge_clock(1_795_000_000).status, Status::Ok);
+    }
+
+    #[test]
+    fn docker_is_never_a_problem() {
+        for (engine, status, part) in [
+            (None, Status::Warning, "no `docker`"),
+            (Some(Ok("29.1.0".to_owned())), Status::Ok, "29.1.0"),
+            (Some(Err("`docker version` failed:\nCannot connect".to_owned())), Status::Warning, "Cannot connect"),
+        ] {
+            let finding = judge_docker(engine);
+            assert!(finding.status == status && finding.text.contains(part), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_a_hole_takes_no_room_where_there_are_sparse_files() {
+        let path = std::env::temp_dir().join(format!("archproof-doctor-sparse-{}", std::process::id()));
+        std::fs::write(&path, vec![1; 16 << 20]).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= MIB);
+        sparse(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 16 * MIB);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
