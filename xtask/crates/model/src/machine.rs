@@ -27,11 +27,18 @@ pub struct Machine {
     pub memory: Memory,
     /// Virtual processors.
     pub cpus: u8,
+    /// Whether a guest comes up healthy from a memory snapshot; where it does not, every boot is cold.
+    #[serde(default = "yes")]
+    pub warm: bool,
     /// The kernel's console device, and what the kernel is told beyond it.
     pub console: String,
     /// Used instead of the measured slowness when set.
     #[serde(default)]
     pub factor: Option<u32>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// How QEMU is called for a target.

@@ -155,7 +155,8 @@ impl Engine<'_> {
         let name = profile.name.clone();
         let done = tokio::task::spawn_blocking(move || action(&*control, &name)).await;
         let done = done.context("a change of the control planes panicked, a bug of ours")?;
-        Ok(self.look().and(done.map_err(anyhow::Error::from))?)
+        // What went wrong may be but a consequence.
+        self.look().and(done.map_err(anyhow::Error::from))
     }
 
     async fn connect(&self, all: &Run, profile: &ProfileInfo) -> anyhow::Result<Field> {
