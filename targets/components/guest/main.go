@@ -48,6 +48,6 @@ func boot() error {
 	fmt.Println("archproof: up")
 	components := newComponents(newSender(logs))
 	go components.reap()
-	go shell()
+	go shell(components)
 	return serve(control, components)
 }

@@ -8,6 +8,7 @@ mod cpio;
 mod guest;
 mod initramfs;
 mod qmp;
+mod shell;
 mod snapshot;
 mod vm;
 
@@ -34,6 +35,7 @@ use guest::{Guest, GuestHost};
 use snapshot::Snapshot;
 use vm::{Hardware, Memory, Vm};
 
+pub use shell::{Keys, Said, Shell, ShellRequest, ShellTerminal, shell};
 pub use snapshot::FOLDER as SNAPSHOTS;
 
 /// The run's private folder in the guest.
@@ -190,7 +192,7 @@ impl Job<'_> {
             let _ = std::fs::remove_dir_all(self.run.private().join(name));
         }
         let pki = pki::create(self.run)?;
-        let initramfs = self.run.private_dir("vm")?.join("initramfs");
+        let initramfs = self.run.private_dir(vm::FOLDER)?.join("initramfs");
         initramfs::write(&initramfs, self.request.files, self.request.artifacts)?;
         let memory = vm::fresh_memory(self.memory_mib)?;
         let (guest, doors) = self.start(Memory::Fresh(&memory), Some(&initramfs))?;

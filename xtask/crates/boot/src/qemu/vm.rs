@@ -24,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LAST_LINES: usize = 10;
 /// The guest's address in QEMU's user network.
 const GUEST: &str = "10.0.2.15";
+/// Below the run's private folder.
+pub(crate) const FOLDER: &str = "vm";
 /// Sockets in the VM's folder, each with the argument that makes QEMU connect to it.
 const MONITOR: &str = "monitor";
 const CONSOLE: &str = "console";
@@ -119,7 +121,7 @@ impl Vm {
         doors: &[Door],
         run: &RunDir,
     ) -> anyhow::Result<(Vm, Ports)> {
-        let dir = run.private_dir("vm")?;
+        let dir = run.private_dir(FOLDER)?;
         let begin = Instant::now();
         let sockets = Sockets::bind(&dir)?;
         let log = run.log("qemu");
