@@ -85,6 +85,8 @@ pub(crate) struct Places {
     pub(crate) home: Option<OsString>,
     #[arg(long, global = true, hide = true, env = "NO_COLOR", value_parser = OsStringValueParser::new())]
     pub(crate) no_color: Option<OsString>,
+    #[arg(long, global = true, hide = true, env = "TERM", value_parser = OsStringValueParser::new())]
+    pub(crate) term: Option<OsString>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -158,9 +160,12 @@ pub(crate) struct CiOptions {
     /// Checks at the same time, on each architecture
     #[arg(long, value_name = "N", default_value = "12")]
     pub(crate) parallel_checks: NonZeroUsize,
-    /// Leave the private folder (keys, store data) in place when the run has ended
+    /// Leave the private folder (keys, store data) in place when the run has ended; a VM stays up until Ctrl-C or `down`
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Open a root shell in the VM, before it is taken down, when something is not as expected
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) shell_on_fail: bool,
     /// Print what would be built, started and checked, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -20,6 +20,8 @@ pub(crate) struct Paths {
     pub(crate) cache: PathBuf,
     /// Whether colours are welcome where there is a terminal.
     pub(crate) colour: bool,
+    /// The terminal's type.
+    pub(crate) term: String,
 }
 
 impl Paths {
@@ -40,6 +42,7 @@ impl Paths {
             reports: places.reports.clone().unwrap_or_else(|| root.join("reports")),
             cache: std::path::absolute(cache).context("the current folder does not exist")?,
             colour: set(&places.no_color).is_none(),
+            term: set(&places.term).map_or_else(|| "vt100".into(), |term| term.display().to_string()),
         })
     }
 

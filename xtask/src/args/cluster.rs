@@ -63,8 +63,6 @@ pub(crate) struct ShellOptions {
     /// Run this instead of a shell
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
-    #[arg(long, hide = true, env = "TERM", default_value = "vt100")]
-    pub(crate) term: String,
 }
 
 /// It becomes part of file names.

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
+/// The role of a cluster's keeper, for [`claim`].
+pub(crate) const KEEPER: &str = "keeper";
 const DOWN_LIMIT: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -97,13 +99,18 @@ pub(crate) fn claim(paths: &Paths, name: &str, role: &str) -> Result<File, Failu
     Ok(file)
 }
 
+/// Removes the file of a name that is not used again.
+pub(crate) fn unclaim(paths: &Paths, name: &str, role: &str) {
+    let _ = std::fs::remove_file(claim_file(paths, name, role));
+}
+
 fn claim_file(paths: &Paths, name: &str, role: &str) -> PathBuf {
     paths.clusters().join(format!("{name}.{role}"))
 }
 
 /// The living keeper of that name, also while it is still preparing its cluster.
 pub(crate) fn keeper(paths: &Paths, name: &str) -> Option<Identity> {
-    let text = std::fs::read_to_string(claim_file(paths, name, "keeper")).ok()?;
+    let text = std::fs::read_to_string(claim_file(paths, name, KEEPER)).ok()?;
     text.parse::<Identity>().ok().filter(|keeper| keeper.is_alive())
 }
 

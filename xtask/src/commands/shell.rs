@@ -37,7 +37,7 @@ pub(crate) fn run(paths: &Paths, options: &ShellOptions) -> Result<u8, Failure> 
             with_name("up", name)
         )));
     }
-    open(&kept.private, &options.command, &options.term).or_exit(Exit::Infrastructure)
+    open(&kept.private, &options.command, &paths.term).or_exit(Exit::Infrastructure)
 }
 
 /// Connects the user to the VM of the run with this private folder, until one of them ends it.

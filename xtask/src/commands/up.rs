@@ -14,7 +14,7 @@ use proc::deadline::{OnInterrupt, Probe, until};
 use proc::{RunDir, daemon, interrupt, progress, run_dir};
 use targets::Catalogue;
 
-use super::kept::{Kept, claim, down_command, keeper, not_running, running, stop, with_name};
+use super::kept::{KEEPER, Kept, claim, down_command, keeper, not_running, running, stop, with_name};
 use super::{host_target, print, print_json, request, target};
 use crate::args::{LogsOptions, NameOptions, UpOptions};
 use crate::failure::{Failure, OrExit};
@@ -126,7 +126,7 @@ fn keep(
     target: &Target,
     profiles: Vec<Profile>,
 ) -> Result<Exit, Failure> {
-    let _claim = claim(paths, &options.name, "keeper")?;
+    let _claim = claim(paths, &options.name, KEEPER)?;
     let setup = Setup {
         chosen: provider::choose(&options.provider, host_target(catalogue).ok(), target),
         options: &options.provider,

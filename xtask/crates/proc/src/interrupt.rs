@@ -41,6 +41,11 @@ pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
+/// Takes the request back: it was meant for one wait, and what comes after goes on.
+pub fn take() -> bool {
+    REQUESTED.swap(false, Ordering::SeqCst)
+}
+
 /// [`requested`] as an error, for `?`.
 pub fn check() -> Result<(), Interrupted> {
     if requested() { Err(Interrupted) } else { Ok(()) }

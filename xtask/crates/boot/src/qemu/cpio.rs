@@ -90,7 +90,7 @@ mod tests {
             assert_eq!(archive[at + 110 + name_size - 1], 0);
             let content = (at + 110 + name_size).next_multiple_of(4);
             if name == "TRAILER!!!" {
-                assert!(archive[content..].iter().all(|byte| *byte == 0) && archive.len() % BLOCK == 0);
+                assert!(archive[content..].iter().all(|byte| *byte == 0) && archive.len().is_multiple_of(BLOCK));
                 return entries;
             }
             entries.push((name, u32::try_from(mode).unwrap(), archive[content..content + size].to_vec()));
