@@ -315,11 +315,21 @@ pub(crate) struct RejudgeOptions {
 Examples:
   cargo xtask bench
   cargo xtask bench --only ready --runs 5
-  cargo xtask bench --only cold-build --json")]
+  cargo xtask bench --only cold-build --json
+  cargo xtask bench --boot --arch all
+  cargo xtask bench --boot --arch ARCH --runs 1")]
 pub(crate) struct BenchOptions {
     /// Only these benchmarks; may be repeated
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "boot")]
     pub(crate) only: Vec<String>,
+    /// Measure system VMs instead: cold and warm starts, snapshots, memory, downloads
+    #[arg(long)]
+    pub(crate) boot: bool,
+    /// Architectures of the VMs, separated by commas, or `all` [default: this machine's]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',', requires = "boot")]
+    pub(crate) arch: Vec<String>,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
     /// Runs of each; the median counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) runs: usize,

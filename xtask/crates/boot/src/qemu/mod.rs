@@ -5,6 +5,7 @@
 
 mod console;
 mod cpio;
+mod floor;
 mod guest;
 mod initramfs;
 mod qmp;
@@ -24,7 +25,7 @@ use proc::progress::{Phase, elapsed};
 use proc::{RunDir, interrupt};
 
 use crate::Topology;
-use crate::booted::Booted;
+use crate::booted::{Booted, Saved};
 use crate::execution::{REFERENCE, check_version, numbers};
 use crate::flags::{self, StorePorts};
 use crate::host::{Host, Program};
@@ -35,6 +36,7 @@ use guest::{Guest, GuestHost};
 use snapshot::Snapshot;
 use vm::{Hardware, Memory, Vm};
 
+pub use floor::{by_hand, restore_by_hand};
 pub use shell::{Keys, Said, Shell, ShellRequest, ShellTerminal, shell};
 pub use snapshot::FOLDER as SNAPSHOTS;
 
@@ -104,7 +106,9 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         info.execution,
         info.factor
     ));
-    Ok(Booted::new(info, request.artifacts, up.host, up.planes))
+    let mut booted = Booted::new(info, request.artifacts, up.host, up.planes);
+    booted.saved = up.saved;
+    Ok(booted)
 }
 
 /// One boot, tried warm and cold.
@@ -123,6 +127,7 @@ struct Up {
     factor: f64,
     warm: bool,
     time: Duration,
+    saved: Option<Saved>,
 }
 
 impl Job<'_> {
@@ -180,7 +185,7 @@ impl Job<'_> {
             let planes = ready(planes, usize::from(self.machine.cpus) * 2)?;
             let time = begin.elapsed();
             intact.join().map_err(|_| anyhow!("the snapshot could not be verified"))??;
-            Ok(Up { host, planes, factor, warm: true, time })
+            Ok(Up { host, planes, factor, warm: true, time, saved: None })
         })
     }
 
@@ -224,14 +229,17 @@ impl Job<'_> {
             None => error,
         })?;
         let time = begin.elapsed();
+        let mut saved = None;
         if save {
             match self.save(&guest, &memory, factor) {
-                Ok(size) => {
+                Ok(bytes) => {
+                    let time = begin.elapsed() - time;
+                    saved = Some(Saved { bytes, time });
                     proc::progress::say(&format!(
                         "boot {}: memory snapshot saved, {} MiB, in {}",
                         self.request.target.name,
-                        size >> 20,
-                        elapsed(begin.elapsed() - time)
+                        bytes >> 20,
+                        elapsed(time)
                     ));
                 }
                 Err(error) => {
@@ -245,7 +253,7 @@ impl Job<'_> {
                 }
             }
         }
-        Ok(Up { host, planes, factor, warm: false, time })
+        Ok(Up { host, planes, factor, warm: false, time, saved })
     }
 
     /// Starts QEMU; again with other ports when one was taken between its choice and its use.
@@ -309,6 +317,12 @@ impl Job<'_> {
     /// Copies keys and the profiles' files into the guest.
     fn send_files(&self, guest: &Guest) -> anyhow::Result<()> {
         let root = Root { here: self.run.private().to_owned(), there: PathBuf::from(ROOT) };
+        self.files()?.iter().try_for_each(|(path, content)| guest.write(&root.there(path), 0o600, content))
+    }
+
+    /// Keys and the profiles' files, by their path on this side.
+    fn files(&self) -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
+        let mut files = Vec::new();
         let mut folders = vec![self.run.private().join("pki")];
         folders.extend(self.request.topology.profiles.iter().map(|p| self.run.private().join(&p.name)));
         while let Some(folder) = folders.pop() {
@@ -318,11 +332,11 @@ impl Job<'_> {
                     folders.push(path);
                 } else if !path.ends_with("kubeconfig") {
                     let content = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
-                    guest.write(&root.there(&path), 0o600, &content)?;
+                    files.push((path, content));
                 }
             }
         }
-        Ok(())
+        Ok(files)
     }
 
     /// Runs each component's `--version` in the guest, which also proves that it runs at all.
