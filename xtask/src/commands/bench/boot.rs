@@ -83,7 +83,7 @@ pub(super) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure
 /// MiB of packages that a machine with an empty cache downloads, QEMU's own included.
 fn downloads(paths: &Paths, options: &BenchOptions, catalogue: &Catalogue, target: &Target) -> anyhow::Result<f64> {
     let empty = Scratch::new(paths)?;
-    let options = fetch::Options { cache: empty.cache.clone(), ..fetch_options(paths, &options.machine, false) };
+    let options = fetch::Options { cache: empty.cache, ..fetch_options(paths, &options.machine, false) };
     let host = host_target(catalogue).map_err(|failure| failure.error)?;
     Ok(mib(fetch::plan(host, &[target], &options)?.size()))
 }
