@@ -160,7 +160,7 @@ pub(crate) struct CiOptions {
     /// Checks at the same time, on each architecture
     #[arg(long, value_name = "N", default_value = "12")]
     pub(crate) parallel_checks: NonZeroUsize,
-    /// Leave the private folder (keys, store data) in place when the run has ended; a VM stays up until Ctrl-C or `down`
+    /// Leave the private folder (keys, store data) in place until the next run; a VM stays up until Ctrl-C or `down`
     #[arg(long)]
     pub(crate) keep: bool,
     /// Open a root shell in the VM, before it is taken down, when something is not as expected
