@@ -131,6 +131,7 @@ fn script(draft: &Draft) -> anyhow::Result<String> {
          $b mount -t sysfs sysfs /sys\n\
          $b mount -t devtmpfs devtmpfs /dev\n\
          for module in /modules/*.ko; do $b insmod $module; done\n\
+         $b hostname guest\n\
          $b date -s @{now}\n\
          $b ifconfig lo up\n\
          until $b ifconfig eth0 {guest} netmask 255.255.255.0 up; do $b sleep 0.05; done\n",
