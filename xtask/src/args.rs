@@ -1,6 +1,8 @@
 //! The command line. Environment variables are read here and nowhere else.
 
+mod cluster;
 mod doctor;
+mod provider;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -11,7 +13,9 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use model::{Level, Source};
 use suite::{Selection, Shard};
 
+pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
+pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
 #[derive(Debug, Parser)]
@@ -52,6 +56,8 @@ pub(crate) enum Command {
     Down(NameOptions),
     /// Print the log of a component that `up` started
     Logs(LogsOptions),
+    /// Open a root shell in a VM that `up` started, or run a command there
+    Shell(ShellOptions),
     /// List the checks
     List(ListOptions),
     /// Tell what a check wants, where that comes from, and how to see it by hand
@@ -85,6 +91,8 @@ pub(crate) struct Places {
     pub(crate) goproxy: Option<String>,
     #[arg(long, global = true, hide = true, env = "NO_COLOR", value_parser = OsStringValueParser::new())]
     pub(crate) no_color: Option<OsString>,
+    #[arg(long, global = true, hide = true, env = "TERM", value_parser = OsStringValueParser::new())]
+    pub(crate) term: Option<OsString>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -123,27 +131,6 @@ pub(crate) enum LevelArg {
     Extra,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProviderArg {
-    /// etcd and kube-apiserver as child processes; foreign architectures through qemu-user
-    Process,
-    /// A system VM of the architecture; KVM where that works, else emulated
-    Qemu,
-}
-
-/// How the components are run.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct ProviderOptions {
-    /// How the components are run [default: process for this machine's architecture, qemu for others]
-    #[arg(long, value_enum, value_name = "PROVIDER")]
-    pub(crate) provider: Option<ProviderArg>,
-    /// Boot the VM from power-on, and make no memory snapshot
-    #[arg(long)]
-    pub(crate) cold: bool,
-    #[command(flatten)]
-    pub(crate) machine: MachineOptions,
-}
-
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -179,9 +166,12 @@ pub(crate) struct CiOptions {
     /// Checks at the same time, on each architecture
     #[arg(long, value_name = "N", default_value = "12")]
     pub(crate) parallel_checks: NonZeroUsize,
-    /// Leave the private folder (keys, store data) in place when the run has ended
+    /// Leave the private folder (keys, store data) in place until the next run; a VM stays up until Ctrl-C or `down`
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Open a root shell in the VM, before it is taken down, when something is not as expected
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) shell_on_fail: bool,
     /// Print what would be built, started and checked, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -219,14 +209,6 @@ pub(crate) struct BuildOptions {
     /// Print the artifacts as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum QemuArg {
-    /// Debian's packages, fetched and verified; nothing is installed
-    Debian,
-    /// The one on PATH
-    System,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -299,62 +281,6 @@ pub(crate) struct PruneOptions {
     pub(crate) dry_run: bool,
 }
 
-/// What system VMs are made from.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct MachineOptions {
-    /// Whose QEMU runs a system VM
-    #[arg(long, value_enum, default_value = "debian")]
-    pub(crate) qemu: QemuArg,
-    /// Take the Debian packages that the lock names, or fail
-    #[arg(long)]
-    pub(crate) locked: bool,
-    /// Root of a Debian mirror [default: the one in this machine's apt sources, else the snapshot archive]
-    #[arg(long, value_name = "URL")]
-    pub(crate) debian_mirror: Option<String>,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  cargo xtask up
-  cargo xtask up --profile json --profile encrypted
-  cargo xtask up --arch ARCH --name other --foreground")]
-pub(crate) struct UpOptions {
-    /// Architecture [default: this machine's]
-    #[arg(long, value_name = "ARCH")]
-    pub(crate) arch: Option<String>,
-    /// Control planes to start; may be repeated
-    #[arg(long = "profile", value_name = "NAME", default_value = "default")]
-    pub(crate) profiles: Vec<String>,
-    /// Name of the cluster, for `down` and `logs`
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) sources: SourceOptions,
-    /// Stay in the foreground until Ctrl-C
-    #[arg(long)]
-    pub(crate) foreground: bool,
-    /// Print the addresses as JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct NameOptions {
-    /// Name given to `up`
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
-    pub(crate) name: String,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct LogsOptions {
-    /// Component, for example default/kube-apiserver; without one the components are listed
-    pub(crate) component: Option<String>,
-    /// Name given to `up`
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
-    pub(crate) name: String,
-}
-
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct ListOptions {
     #[command(flatten)]
@@ -397,11 +323,21 @@ pub(crate) struct RejudgeOptions {
 Examples:
   cargo xtask bench
   cargo xtask bench --only ready --runs 5
-  cargo xtask bench --only cold-build --json")]
+  cargo xtask bench --only cold-build --json
+  cargo xtask bench --boot --arch all
+  cargo xtask bench --boot --arch ARCH --runs 1")]
 pub(crate) struct BenchOptions {
     /// Only these benchmarks; may be repeated
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "boot")]
     pub(crate) only: Vec<String>,
+    /// Measure system VMs instead: cold and warm starts, snapshots, memory, downloads
+    #[arg(long)]
+    pub(crate) boot: bool,
+    /// Architectures of the VMs, separated by commas, or `all` [default: this machine's]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',', requires = "boot")]
+    pub(crate) arch: Vec<String>,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
     /// Runs of each; the median counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) runs: usize,
@@ -423,16 +359,6 @@ fn size(text: &str) -> Result<u64, String> {
     };
     let number = number.parse::<u64>().map_err(|_| "a whole number, with K, M, G or T: 500M, 10G".to_owned())?;
     number.checked_mul(factor).ok_or_else(|| "too large".into())
-}
-
-/// It becomes part of file names.
-fn cluster_name(text: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if text.len() <= 63 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(plain) {
-        Ok(text.to_owned())
-    } else {
-        Err("at most 63 letters, digits, `-`, `_` and `.`, the first a letter or digit".into())
-    }
 }
 
 impl SelectionOptions {

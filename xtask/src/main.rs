@@ -29,9 +29,9 @@ fn main() -> ExitCode {
     };
     std::panic::set_hook(Box::new(tell_panic));
     // Rust's own exit code for a panic is 101, which here means that a build failed.
-    let ended = catch_unwind(|| start(args)).unwrap_or_else(|_| Ok(Exit::Internal));
-    match ended.and_then(|exit| commands::printed().map(|()| exit)) {
-        Ok(exit) => ExitCode::from(exit.code()),
+    let ended = catch_unwind(|| start(args)).unwrap_or_else(|_| Ok(Exit::Internal.code()));
+    match ended.and_then(|code| commands::printed().map(|()| code)) {
+        Ok(code) => ExitCode::from(code),
         Err(Failure { exit, error }) => {
             proc::progress::say(&format!("error: {error:#}"));
             ExitCode::from(exit.code())
@@ -46,11 +46,13 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
     proc::progress::say(&format!("a bug of the harness: {panic}{trace}"));
 }
 
-fn start(args: Args) -> Result<Exit, Failure> {
+/// Returns the exit code; that of a command in a guest is the command's own.
+fn start(args: Args) -> Result<u8, Failure> {
     proc::interrupt::install()?;
     tls::install();
     let paths = || paths::Paths::new(&args.places);
-    match args.command {
+    let exit = match args.command {
+        Command::Shell(options) => return commands::shell::run(&paths()?, &options),
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
         Command::Fetch(options) => commands::fetch::run(&paths()?, &options),
@@ -64,7 +66,8 @@ fn start(args: Args) -> Result<Exit, Failure> {
         Command::Bench(options) => commands::bench::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
         Command::Rejudge(options) => commands::rejudge::run(&paths()?, &options),
-    }
+    }?;
+    Ok(exit.code())
 }
 
 /// `--help` goes to stdout and is a success; everything else is a usage error.

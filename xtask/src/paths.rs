@@ -22,6 +22,8 @@ pub(crate) struct Paths {
     pub(crate) colour: bool,
     /// Where Go modules come from, if the environment says.
     pub(crate) goproxy: Option<String>,
+    /// The terminal's type.
+    pub(crate) term: String,
 }
 
 impl Paths {
@@ -43,6 +45,7 @@ impl Paths {
             cache: std::path::absolute(cache).context("the current folder does not exist")?,
             colour: set(&places.no_color).is_none(),
             goproxy: places.goproxy.clone().filter(|proxy| !proxy.is_empty()),
+            term: set(&places.term).map_or_else(|| "vt100".into(), |term| term.display().to_string()),
         })
     }
 

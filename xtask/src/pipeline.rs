@@ -29,6 +29,8 @@ pub(crate) struct Job<'a> {
     pub(crate) provider: Setup<'a>,
     /// Taken while the components are built.
     pub(crate) builds: &'a Turn,
+    /// What is done between the checks and the teardown, told whether all is as expected.
+    pub(crate) linger: &'a (dyn Fn(&Booted, bool) + Sync),
 }
 
 /// Runs all stages; the events in `log` say how each ended. Returns the exit code that the run asks for.
@@ -59,6 +61,7 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
         suite::run(&booted.cluster, plan, &job.options, Arc::new(move |event| sink.append(event)))
     });
     let green = tested.is_ok() && report::verdict::so_far(&log.events()) == Exit::Ok;
+    (job.linger)(&booted, green);
     phase(log, "teardown", Exit::Infrastructure, || take_down(&booted, run, green))?;
     tested
 }

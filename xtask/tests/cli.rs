@@ -25,6 +25,9 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["list", "--suite", "wach"], &["`wach`", "cc"]),
         (&["explain", "nope"], &["`nope`", "cc.update-conflict"]),
         (&["bench", "--only", "nope"], &["`nope`", "ready"]),
+        (&["bench", "--boot", "--arch", "mips"], &["`mips`", "riscv64"]),
+        (&["bench", "--arch", "all"], &["--boot"]),
+        (&["bench", "--boot", "--only", "ready"], &["cannot be used with"]),
         (&["ci", "--kubernetes", "module:1.2.3"], &["1.2.3", "1.36"]),
         (&["ci", "--etcd", "tar:x"], &["tar:x", "checkout:PATH", "prebuilt:DIR"]),
         (&["ci", "--seed", "x"], &["'x'", "--seed"]),
@@ -35,6 +38,10 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["ci", "--durations", "x"], &["--shard"]),
         (&["ci", "--shard", "1/2", "--durations", "nope"], &["no run `nope`", "reports"]),
         (&["list", "--durations", "nope"], &["no run `nope`", "reports"]),
+        (&["ci", "--shell-on-fail"], &["needs --provider qemu"]),
+        (&["ci", "--shell-on-fail", "--provider", "qemu"], &["needs a terminal"]),
+        (&["ci", "--shell-on-fail", "--arch", "all"], &["one architecture"]),
+        (&["ci", "--keep", "--provider", "qemu", "--arch", "all"], &["one VM", "several"]),
         (&["ci", "--provider", "cloud"], &["'cloud'", "process"]),
         (&["ci", "--level", "maybe"], &["'maybe'", "must"]),
         (&["up", "--name", "../x"], &["../x", "letters"]),
@@ -48,6 +55,9 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["down"], &["no cluster `default`", "cargo xtask up"]),
         (&["down", "--name", "a"], &["no cluster `a`"]),
         (&["logs"], &["no cluster `default`"]),
+        (&["shell", "--", "true"], &["no cluster `default`", "cargo xtask up"]),
+        (&["shell", "true"], &["unexpected argument 'true'"]),
+        (&["up", "--provider", "cloud"], &["'cloud'", "qemu"]),
         (&["rejudge", "nope"], &["no run `nope`", "reports"]),
         (&["doctor", "--arch", "mips"], &["`mips`", "amd64", "x86_64", "riscv64"]),
         (&["doctor", "--qemu", "mine"], &["'mine'", "debian", "system"]),
@@ -135,7 +145,7 @@ fn each_of_several_architectures_ends_by_itself_and_the_worst_verdict_counts() {
     std::fs::create_dir(&binaries).unwrap();
     let source = format!("prebuilt:{}", binaries.display());
     let args = ["ci", "--arch", "all", "--json", "--seed", "5", "--check", "cc.", "--shard", "1/2", "--jobs", "3"];
-    let args = [&args[..], &["--kubernetes", &source, "--etcd", &source]].concat();
+    let args = [&args[..], &["--provider", "process", "--kubernetes", &source, "--etcd", &source]].concat();
     let ended = place.run(&args).expect(101, &["riscv64: build errored", "amd64: build errored", "(exit 101)"]);
     let run = place.the_run();
     let json = |file: &Path| -> Value { serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap() };

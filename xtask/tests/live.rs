@@ -305,6 +305,7 @@ fn a_kept_cluster_is_found_by_its_name_until_it_ends() {
     let log = place.run(&["logs", "--name", "kept", "default/etcd-main"]).expect(0, &[]);
     assert!(log.stdout.contains("ready to serve client requests"), "{}", log.stdout);
     place.run(&["logs", "--name", "kept", "default/kubelet"]).expect(2, &["default/kube-apiserver"]);
+    place.run(&["shell", "--name", "kept", "--", "true"]).expect(2, &["no guest", "--provider qemu"]);
     place.run(&["down", "--name", "other"]).expect(2, &["there are: kept"]);
     place.run(&["down", "--name", "kept"]).expect(0, &["has ended"]);
     place.assert_nothing_runs();

@@ -22,6 +22,7 @@ type components struct {
 type process struct {
 	pid    int
 	status string // how it ended; empty while it runs
+	code   byte   // as a shell tells it
 	ended  chan struct{}
 }
 
@@ -41,11 +42,6 @@ func (c *components) start(name, program string, args []string, env map[string]s
 
 // spawn starts a program and gives its output.
 func (c *components) spawn(name, program string, args []string, env map[string]string) (*process, *os.File, error) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	if old := c.byName[name]; old != nil && old.status == "" {
-		return nil, nil, fmt.Errorf("%s is running already, as process %d", name, old.pid)
-	}
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -55,21 +51,52 @@ func (c *components) spawn(name, program string, args []string, env map[string]s
 	for key, value := range env {
 		environment = append(environment, key+"="+value)
 	}
-	// Not os/exec: it waits for its own children, and this process has to wait for everybody's.
-	// The reaper waits for the lock, so a process that ends at once is found in the table.
-	pid, err := syscall.ForkExec(program, append([]string{program}, args...), &syscall.ProcAttr{
-		Dir:   "/",
-		Env:   environment,
-		Files: []uintptr{devNull(), writer.Fd(), writer.Fd()},
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	p, err := c.register(name, func() (int, error) {
+		return syscall.ForkExec(program, append([]string{program}, args...), &syscall.ProcAttr{
+			Dir:   "/",
+			Env:   environment,
+			Files: []uintptr{devNull(), writer.Fd(), writer.Fd()},
+			Sys:   &syscall.SysProcAttr{Setpgid: true},
+		})
 	})
 	if err != nil {
 		reader.Close()
 		return nil, nil, fmt.Errorf("run %s: %w", program, err)
 	}
+	return p, reader, nil
+}
+
+// register takes a new process into the table.
+//
+// Not os/exec: it waits for its own children, and this process has to wait for everybody's. The reaper waits for the
+// lock, so a process that ends at once is found in the table.
+func (c *components) register(name string, fork func() (int, error)) (*process, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if old := c.byName[name]; old != nil && old.status == "" {
+		return nil, fmt.Errorf("%s is running already, as process %d", name, old.pid)
+	}
+	pid, err := fork()
+	if err != nil {
+		return nil, err
+	}
 	p := &process{pid: pid, ended: make(chan struct{})}
 	c.byName[name] = p
-	return p, reader, nil
+	return p, nil
+}
+
+// exitCode is that of a process that has ended.
+func (c *components) exitCode(name string) byte {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.byName[name].code
+}
+
+// forget removes a process that has ended from the table.
+func (c *components) forget(name string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	delete(c.byName, name)
 }
 
 // signal sends a signal to the whole process group.
@@ -117,7 +144,7 @@ func (c *components) reap() {
 			}
 			for name, p := range c.byName {
 				if p.pid == pid && p.status == "" {
-					p.status = describe(status)
+					p.status, p.code = describe(status), code(status)
 					close(p.ended)
 					go c.logs.send(message{"component": name, "pid": pid, "ended": p.status})
 				}
@@ -153,6 +180,14 @@ func describe(status unix.WaitStatus) string {
 		return fmt.Sprintf("killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal()))
 	}
 	return fmt.Sprintf("exit status: %d", status.ExitStatus())
+}
+
+// code is what a shell makes of it.
+func code(status unix.WaitStatus) byte {
+	if status.Signaled() {
+		return byte(128 + int(status.Signal()))
+	}
+	return byte(status.ExitStatus())
 }
 
 // devNull gives the standard input of every component.

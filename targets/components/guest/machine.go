@@ -148,15 +148,20 @@ type port struct{ fd int }
 // Read waits for the harness: while nobody is connected the kernel reports end of file again and again.
 func (p *port) Read(into []byte) (int, error) {
 	for {
+		n, err := p.readOnce(into)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// readOnce waits for bytes while the harness is connected; without it, it reads nothing.
+func (p *port) readOnce(into []byte) (int, error) {
+	for {
 		n, err := unix.Read(p.fd, into)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return 0, err
-		case n > 0:
-			return n, nil
-		default:
-			time.Sleep(5 * time.Millisecond)
+		if err != unix.EINTR {
+			return max(n, 0), err
 		}
 	}
 }

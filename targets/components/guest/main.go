@@ -31,6 +31,11 @@ func boot() error {
 	if err := mount(); err != nil {
 		return err
 	}
+	// Without a name an apiserver tries for ever to make its own lease: `(none)` is no value for its label
+	// kubernetes.io/hostname.
+	if err := unix.Sethostname([]byte("guest")); err != nil {
+		return err
+	}
 	if err := loadModules("/modules"); err != nil {
 		return err
 	}
@@ -48,6 +53,6 @@ func boot() error {
 	fmt.Println("archproof: up")
 	components := newComponents(newSender(logs))
 	go components.reap()
-	go shell()
+	go shell(components)
 	return serve(control, components)
 }

@@ -1,101 +1,354 @@
 package main
 
 import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// shell serves root shells, one after the other, on a virtio-serial port: whoever connects and types gets one.
-func shell() {
+// Kinds of frames on the shell port. A frame is its kind, the length of its payload in two bytes, and the payload;
+// numbers are big-endian. Between frames the harness may send zeroes, which end what is left of a broken one.
+const (
+	// To the guest.
+	frameNew   = 'N' // a wish as JSON; ends the session before
+	frameInput = 'I' // an empty one is the end of the input; at most inputRoom that were not yet taken
+	frameSize  = 'W' // rows and columns, two bytes each
+	// To the harness.
+	frameBegun  = 'S' // the wish's token; whatever comes before belongs to an earlier session
+	frameOutput = 'O'
+	frameErrors = 'E'
+	frameTaken  = 'T' // the program has taken a frame of input
+	frameExit   = 'X' // the exit status in one byte: the last frame of a session
+	frameFailed = 'F' // why the session could not begin, likewise the last
+)
+
+// inputRoom bounds what waits for a program that does not read, so that the port is always read.
+const inputRoom = 8
+
+// wish is what a session is to be.
+type wish struct {
+	Token string `json:"token"`
+	// Nothing: a shell. One word: a line of shell. Several: a program and its arguments.
+	Command []string `json:"command"`
+	// The terminal's type; empty for pipes.
+	Terminal string `json:"terminal"`
+	Rows     uint16 `json:"rows"`
+	Columns  uint16 `json:"columns"`
+}
+
+// session is a shell or another program that somebody at the other end of the port is connected to.
+type session struct {
+	all     *components
+	name    string
+	process *process
+	to      *frames
+	typed   chan []byte
+	size    func(rows, columns uint16)
+	once    sync.Once
+	over    chan struct{}
+}
+
+// shell serves root shells, one after the other. A session ends with its program, or when the harness disconnects.
+func shell(all *components) {
 	port, err := openPort("archproof.shell")
 	if err != nil {
 		fmt.Printf("archproof: no shell: %v\n", err)
 		return
 	}
-	typed := make(chan []byte)
-	go func() {
-		for {
-			buffer := make([]byte, 4096)
-			n, err := port.Read(buffer)
-			if err != nil {
-				close(typed)
-				return
+	to := &frames{to: port}
+	from := bufio.NewReader(connection{port})
+	var current *session
+	for number := 1; ; {
+		kind, payload, err := readFrame(from)
+		switch {
+		case err != nil: // nobody is connected
+			current.end()
+			from.Reset(connection{port})
+			time.Sleep(50 * time.Millisecond)
+		case kind == frameNew:
+			current.end()
+			var w wish
+			current, err = nil, json.Unmarshal(payload, &w)
+			if err == nil {
+				current, err = begin(all, to, fmt.Sprintf("shell/%d", number), &w)
+				number++
 			}
-			typed <- buffer[:n]
-		}
-	}()
-	for first := range typed {
-		if err := session(port, first, typed); err != nil {
-			fmt.Fprintf(port, "archproof: %v\r\n", err)
+			if err != nil {
+				to.send(frameBegun, []byte(w.Token))
+				to.send(frameFailed, []byte(err.Error()))
+			}
+		case current == nil:
+		case kind == frameInput:
+			current.input(payload)
+		case kind == frameSize && len(payload) == 4 && !current.isOver():
+			current.size(binary.BigEndian.Uint16(payload), binary.BigEndian.Uint16(payload[2:]))
 		}
 	}
 }
 
-// session runs one shell until it ends.
-func session(port *port, first []byte, typed <-chan []byte) error {
-	terminal, name, err := openTerminal()
-	if err != nil {
-		return err
+// begin starts the program of a session.
+func begin(all *components, to *frames, name string, w *wish) (*session, error) {
+	arguments := []string{"sh"}
+	switch len(w.Command) {
+	case 0:
+		arguments = append(arguments, "-l")
+	case 1:
+		arguments = append(arguments, "-c", w.Command[0])
+	default:
+		// Through the shell, which knows the programs that are all in one.
+		arguments = append(append(arguments, "-c", `"$@"`, "sh"), w.Command...)
 	}
-	defer terminal.Close()
-	fd, err := unix.Open(name, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
+	environment := []string{"PATH=/bin", "HOME=/root", "PS1=" + runtime.GOARCH + `:\w# `}
+	var ends *streams
+	var err error
+	if w.Terminal == "" {
+		ends, err = pipes()
+	} else {
+		environment = append(environment, "TERM="+w.Terminal)
+		ends, err = terminal(w.Rows, w.Columns)
 	}
-	_, err = syscall.ForkExec("/bin/busybox", []string{"sh", "-l"}, &syscall.ProcAttr{
-		Dir:   "/",
-		Env:   []string{"PATH=/bin", "HOME=/root", "TERM=vt100", "PS1=\\h:\\w# "},
-		Files: []uintptr{uintptr(fd), uintptr(fd), uintptr(fd)},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: true},
+	if err != nil {
+		return nil, err
+	}
+	process, err := all.register(name, func() (int, error) {
+		return syscall.ForkExec("/bin/busybox", arguments, &syscall.ProcAttr{
+			Dir:   "/root",
+			Env:   environment,
+			Files: []uintptr{uintptr(ends.inside[0]), uintptr(ends.inside[1]), uintptr(ends.inside[2])},
+			Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: w.Terminal != ""},
+		})
 	})
-	unix.Close(fd)
+	for _, fd := range ends.inside {
+		unix.Close(fd)
+	}
 	if err != nil {
-		return fmt.Errorf("run the shell: %w", err)
+		ends.close()
+		return nil, fmt.Errorf("run the shell: %w", err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		// Ends with EIO when the last process has closed the terminal.
-		io.Copy(port, terminal)
-		close(ended)
-	}()
-	if _, err := terminal.Write(first); err != nil {
-		return err
+	s := &session{
+		all: all, name: name, process: process, to: to, size: ends.size,
+		typed: make(chan []byte, inputRoom), over: make(chan struct{}),
 	}
+	to.send(frameBegun, []byte(w.Token))
+	go s.feed(ends.input)
+	go s.follow(ends)
+	return s, nil
+}
+
+// follow forwards the output, and tells how the program has ended when there is no more.
+func (s *session) follow(ends *streams) {
+	var copies sync.WaitGroup
+	for kind, from := range ends.outputs {
+		copies.Add(1)
+		go func() {
+			defer copies.Done()
+			buffer := make([]byte, 16<<10)
+			for {
+				n, err := from.Read(buffer)
+				if n > 0 && !s.isOver() {
+					s.to.send(kind, buffer[:n])
+				}
+				// EIO when the last process has closed a terminal.
+				if err != nil {
+					from.Close()
+					return
+				}
+			}
+		}()
+	}
+	copies.Wait()
+	<-s.process.ended
+	if !s.isOver() {
+		s.to.send(frameExit, []byte{s.all.exitCode(s.name)})
+	}
+	s.once.Do(func() { close(s.over) })
+	s.all.forget(s.name)
+}
+
+// feed writes what was typed to the program.
+func (s *session) feed(to *os.File) {
+	defer to.Close()
 	for {
 		select {
-		case <-ended:
-			_, err := io.WriteString(port, "\r\n[the shell has ended; a key starts another]\r\n")
-			return err
-		case keys, open := <-typed:
-			if !open {
-				return nil
+		case <-s.over:
+			return
+		case bytes := <-s.typed:
+			if len(bytes) == 0 {
+				return
 			}
-			if _, err := terminal.Write(keys); err != nil {
-				return err
+			// An error means that nobody reads any more; how the program ends says the rest.
+			to.Write(bytes)
+			if !s.isOver() {
+				s.to.send(frameTaken, nil)
 			}
 		}
 	}
+}
+
+func (s *session) input(bytes []byte) {
+	select {
+	case s.typed <- bytes:
+	case <-s.over:
+	}
+}
+
+func (s *session) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// end hangs up, as a terminal does; what has not ended a second later is killed.
+func (s *session) end() {
+	if s == nil {
+		return
+	}
+	s.once.Do(func() {
+		close(s.over)
+		unix.Kill(-s.process.pid, unix.SIGHUP)
+		go func() {
+			select {
+			case <-s.process.ended:
+			case <-time.After(time.Second):
+				unix.Kill(-s.process.pid, unix.SIGKILL)
+			}
+		}()
+	})
+}
+
+// streams are the ends of what connects a program.
+type streams struct {
+	// Descriptors that the program gets; blocking, unlike those of Go's own files.
+	inside  [3]int
+	input   *os.File
+	outputs map[byte]*os.File
+	size    func(rows, columns uint16)
+}
+
+func (s *streams) close() {
+	s.input.Close()
+	for _, output := range s.outputs {
+		output.Close()
+	}
+}
+
+func pipes() (*streams, error) {
+	var readers, writers [3]int
+	for n := range readers {
+		var ends [2]int
+		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+			return nil, err
+		}
+		readers[n], writers[n] = ends[0], ends[1]
+	}
+	// Not blocking, so that closing one ends the wait for it.
+	near := func(fd int) *os.File {
+		unix.SetNonblock(fd, true)
+		return os.NewFile(uintptr(fd), "pipe")
+	}
+	return &streams{
+		inside:  [3]int{readers[0], writers[1], writers[2]},
+		input:   near(writers[0]),
+		outputs: map[byte]*os.File{frameOutput: near(readers[1]), frameErrors: near(readers[2])},
+		size:    func(uint16, uint16) {},
+	}, nil
+}
+
+func terminal(rows, columns uint16) (*streams, error) {
+	// Two descriptors of the master, because input and output are closed each at its own time.
+	master, name, err := openTerminal()
+	if err != nil {
+		return nil, err
+	}
+	input, err := unix.FcntlInt(uintptr(master), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(master)
+		return nil, err
+	}
+	size := func(rows, columns uint16) {
+		unix.IoctlSetWinsize(input, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	}
+	size(rows, columns)
+	s := &streams{
+		input:   os.NewFile(uintptr(input), "terminal"),
+		outputs: map[byte]*os.File{frameOutput: os.NewFile(uintptr(master), "terminal")},
+		size:    size,
+	}
+	for n := range s.inside {
+		if s.inside[n], err = unix.Open(name, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // openTerminal gives the master of a new pseudo terminal and the name of its slave.
-func openTerminal() (*os.File, string, error) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+func openTerminal() (int, string, error) {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, "", err
+		return -1, "", err
 	}
-	fd := int(master.Fd())
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
 	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+		err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0)
 	}
 	if err != nil {
-		master.Close()
-		return nil, "", err
+		unix.Close(master)
+		return -1, "", err
 	}
 	return master, "/dev/pts/" + strconv.Itoa(number), nil
+}
+
+// frames writes whole frames from several goroutines.
+type frames struct {
+	mutex sync.Mutex
+	to    io.Writer
+}
+
+func (f *frames) send(kind byte, payload []byte) {
+	frame := append([]byte{kind, byte(len(payload) >> 8), byte(len(payload))}, payload...)
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	// Waits while nobody is connected; who comes next skips what is not his.
+	f.to.Write(frame)
+}
+
+func readFrame(from *bufio.Reader) (byte, []byte, error) {
+	var head [3]byte
+	for head[0] == 0 {
+		if _, err := io.ReadFull(from, head[:1]); err != nil {
+			return 0, nil, err
+		}
+	}
+	if _, err := io.ReadFull(from, head[1:]); err != nil {
+		return 0, nil, err
+	}
+	payload := make([]byte, binary.BigEndian.Uint16(head[1:]))
+	_, err := io.ReadFull(from, payload)
+	return head[0], payload, err
+}
+
+// connection reads from a port until the harness disconnects.
+type connection struct{ port *port }
+
+func (c connection) Read(into []byte) (int, error) {
+	n, err := c.port.readOnce(into)
+	if n == 0 && err == nil {
+		return 0, io.EOF
+	}
+	return n, err
 }

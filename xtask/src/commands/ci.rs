@@ -1,9 +1,10 @@
 //! `cargo xtask ci`: the whole pipeline with a run folder and an honest exit code, for one architecture or several.
 //!
-//! What concerns several at once is in `all`, which part of the checks a run takes in `shard`, the command lines that
-//! reports name in `repeat`.
+//! What concerns several at once is in `all`, how a cluster stays beyond the checks in `linger`, which part of the checks
+//! a run takes in `shard`, the command lines that reports name in `repeat`.
 
 mod all;
+mod linger;
 mod repeat;
 mod shard;
 
@@ -60,6 +61,7 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     let targets = chosen(catalogue, &options.arch)?;
     let work = Work::new(paths, catalogue, options)?;
     let setting = Setting { paths, catalogue, options, work, builds: Turn::default() };
+    linger::check(&setting, &targets)?;
     match targets[..] {
         _ if options.dry_run => dry_run(&setting, &targets),
         [target] => alone(&setting, target),
@@ -101,6 +103,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         cases: work.cases.clone(),
         options: Options { seed: work.seed, jobs: options.parallel_checks.get(), history: run.histories(), repeat },
         builds,
+        linger: &|booted, green| linger::linger(setting, booted, &run, green),
         provider: Setup {
             chosen,
             options: &options.provider,

@@ -7,7 +7,9 @@ pub(crate) mod checks;
 pub(crate) mod ci;
 pub(crate) mod doctor;
 pub(crate) mod fetch;
+pub(crate) mod kept;
 pub(crate) mod rejudge;
+pub(crate) mod shell;
 pub(crate) mod targets;
 pub(crate) mod up;
 

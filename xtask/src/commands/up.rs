@@ -3,42 +3,29 @@
 //! A kept cluster belongs to a keeper: the same program with `--foreground`, detached. The keeper holds the processes
 //! as any run does, so they die with it however it ends; `down` only asks the keeper to stop.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use boot::Topology;
-use model::{ClusterInfo, Exit, Profile, Target};
+use model::{Exit, MachineInfo, Profile, Target};
 use proc::deadline::{OnInterrupt, Probe, until};
-use proc::process::Identity;
 use proc::{RunDir, daemon, interrupt, progress, run_dir};
-use serde::{Deserialize, Serialize};
 use targets::Catalogue;
 
-use super::{built, print, print_json, request, target};
+use super::kept::{KEEPER, Kept, claim, down_command, keeper, not_running, running, stop, with_name};
+use super::{built, host_target, print, print_json, request, target};
 use crate::args::{LogsOptions, NameOptions, UpOptions};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
+use crate::provider::{self, Setup};
 
 /// A cold build of everything for a foreign architecture on a slow machine, and its boot.
 const KEEPER_LIMIT: Duration = Duration::from_secs(2 * 3600);
-const DOWN_LIMIT: Duration = Duration::from_secs(300);
 /// Lines of its log that are shown when a keeper does not start.
 const LOG_LINES: usize = 60;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// `<cache>/clusters/<name>.json`: what other commands know of a kept cluster.
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    name: String,
-    /// `Identity` of the keeper.
-    keeper: String,
-    logs: PathBuf,
-    info: ClusterInfo,
-}
 
 pub(crate) fn run(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
@@ -139,17 +126,25 @@ fn keep(
     target: &Target,
     profiles: Vec<Profile>,
 ) -> Result<Exit, Failure> {
-    let _claim = claim(paths, &options.name, "keeper")?;
-    let artifacts = built(paths, request(paths, catalogue, target, Some(&options.sources))).or_exit(Exit::Build)?;
+    let _claim = claim(paths, &options.name, KEEPER)?;
+    let setup = Setup {
+        chosen: provider::choose(&options.provider, host_target(catalogue).ok(), target),
+        options: &options.provider,
+        paths,
+        host: host_target(catalogue).ok(),
+        target,
+        offline: options.sources.offline,
+    };
+    let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
+    let components = setup.chosen.components(&catalogue.components);
+    let request =
+        build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(&options.sources)) };
+    let artifacts = built(paths, request).or_exit(Exit::Build)?;
     let run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-up-{}", target.name, options.name))
         .or_exit(Exit::Infrastructure)?;
-    let booted = boot::up(target, &artifacts, &Topology { profiles }, &run).or_exit(Exit::Infrastructure)?;
-    let kept = Kept {
-        name: options.name.clone(),
-        keeper: Identity::me().to_string(),
-        logs: run.logs(),
-        info: booted.cluster.info.clone(),
-    };
+    let booted =
+        provider.boot(target, &artifacts, &Topology { profiles }, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
+    let kept = Kept::here(&options.name, &run, &booted.cluster.info);
     kept.write(paths).or_exit(Exit::Infrastructure)?;
     tell(&kept, options.json)?;
     let ended = stay(&booted);
@@ -159,7 +154,8 @@ fn keep(
     Ok(Exit::Ok)
 }
 
-fn stay(booted: &boot::Booted) -> anyhow::Result<()> {
+/// Until it is told to stop, or something of the cluster dies.
+pub(crate) fn stay(booted: &boot::Booted) -> anyhow::Result<()> {
     while !interrupt::requested() {
         if let Some(casualty) = booted.cluster.control.as_ref().and_then(|control| control.casualty()) {
             bail!(casualty);
@@ -187,6 +183,7 @@ fn keeper_args(paths: &Paths, options: &UpOptions) -> Vec<String> {
     if options.sources.offline {
         args.push("--offline".into());
     }
+    args.extend(options.provider.words());
     args
 }
 
@@ -209,12 +206,23 @@ fn tell(kept: &Kept, json: bool) -> Result<(), Failure> {
             tls.key.display()
         ));
     }
+    if let Some(machine) = &kept.info.machine {
+        print(&describe(machine));
+        print(&format!("root shell: {}\n", with_name("shell", &kept.name)));
+    }
     print(&format!("end it with: {}\n", down_command(&kept.name)));
     Ok(())
 }
 
-fn down_command(name: &str) -> String {
-    if name == "default" { "cargo xtask down".into() } else { format!("cargo xtask down --name {name}") }
+fn describe(machine: &MachineInfo) -> String {
+    let MachineInfo { emulator, accelerator, reason, kernel, cpus, memory_mib, warm, seconds, notes, .. } = machine;
+    let start = if *warm { "warm, from a memory snapshot" } else { "cold" };
+    let mut text = format!(
+        "machine\n  {emulator}, {accelerator} ({reason})\n  Linux {kernel}, {cpus} processors, {memory_mib} MiB\n  \
+         start: {start}, {seconds:.1} s\n"
+    );
+    notes.iter().for_each(|note| text.push_str(&format!("  note: {note}\n")));
+    text
 }
 
 fn component_names(logs: &Path) -> anyhow::Result<Vec<String>> {
@@ -224,82 +232,4 @@ fn component_names(logs: &Path) -> anyhow::Result<Vec<String>> {
         files.filter_map(|file| Some(file.strip_suffix(".log")?.replacen('.', "/", 1))).collect();
     names.sort();
     Ok(names)
-}
-
-/// Holds a name for one process, as long as the file is open; the process's identity is in it.
-fn claim(paths: &Paths, name: &str, role: &str) -> Result<File, Failure> {
-    let path = claim_file(paths, name, role);
-    let open = || OpenOptions::new().create(true).append(true).open(&path);
-    let mut file =
-        open().with_context(|| format!("failed to open {}", path.display())).or_exit(Exit::Infrastructure)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(Failure::usage(running(name))),
-        Err(TryLockError::Error(error)) => {
-            return Err(anyhow!("failed to lock {}: {error}", path.display())).or_exit(Exit::Infrastructure);
-        }
-    }
-    let written = file.set_len(0).and_then(|()| write!(file, "{}", Identity::me()));
-    written.with_context(|| format!("failed to write {}", path.display())).or_exit(Exit::Infrastructure)?;
-    Ok(file)
-}
-
-fn claim_file(paths: &Paths, name: &str, role: &str) -> PathBuf {
-    paths.clusters().join(format!("{name}.{role}"))
-}
-
-/// The living keeper of that name, also while it is still preparing its cluster.
-fn keeper(paths: &Paths, name: &str) -> Option<Identity> {
-    let text = std::fs::read_to_string(claim_file(paths, name, "keeper")).ok()?;
-    text.parse::<Identity>().ok().filter(|keeper| keeper.is_alive())
-}
-
-fn stop(keeper: Identity, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
-    keeper.signal(rustix::process::Signal::TERM);
-    Ok(until("the cluster to stop", DOWN_LIMIT, LOOK_EVERY, on_interrupt, || {
-        if keeper.is_alive() { Probe::NotYet("its keeper is still running".into()) } else { Probe::Ready(()) }
-    })?)
-}
-
-fn running(name: &str) -> anyhow::Error {
-    let down = down_command(name);
-    anyhow!("a cluster `{name}` is running or being started; end it with `{down}`, or give another --name")
-}
-
-fn not_running(paths: &Paths, name: &str) -> anyhow::Error {
-    let entries = std::fs::read_dir(paths.clusters()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".keeper")?.to_owned()));
-    let mut alive: Vec<String> = names.filter(|name| keeper(paths, name).is_some()).collect();
-    alive.sort();
-    let others =
-        if alive.is_empty() { "no other either".to_owned() } else { format!("there are: {}", alive.join(", ")) };
-    let log = paths.clusters().join(format!("{name}.log"));
-    let last = if log.exists() { format!("; the last one said: {}", log.display()) } else { String::new() };
-    anyhow!("no cluster `{name}` is running, {others}; `cargo xtask up --name {name}` starts one{last}")
-}
-
-impl Kept {
-    fn file(paths: &Paths, name: &str) -> PathBuf {
-        paths.clusters().join(format!("{name}.json"))
-    }
-
-    fn write(&self, paths: &Paths) -> anyhow::Result<()> {
-        std::fs::create_dir_all(paths.clusters()).context("failed to create the folder of clusters")?;
-        let file = Kept::file(paths, &self.name);
-        let temporary = file.with_extension("new");
-        proc::run_dir::write_private_file(&temporary, &serde_json::to_vec_pretty(self)?)?;
-        std::fs::rename(&temporary, &file).with_context(|| format!("failed to write {}", file.display()))
-    }
-
-    /// The cluster of that name, if its keeper is alive.
-    fn alive(paths: &Paths, name: &str) -> Option<Kept> {
-        let text = std::fs::read(Kept::file(paths, name)).ok()?;
-        let kept: Kept = serde_json::from_slice(&text).ok()?;
-        kept.keeper.parse::<Identity>().ok()?.is_alive().then_some(kept)
-    }
-
-    fn remove(paths: &Paths, name: &str) {
-        // It may be gone: `down` and the keeper both remove it.
-        let _ = std::fs::remove_file(Kept::file(paths, name));
-    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use anyhow::Context;
 use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError};
@@ -13,11 +14,20 @@ use crate::host::Host;
 use crate::plan::ControlPlane;
 use crate::{flags, plan};
 
+/// A memory snapshot that was made: its size on disk, and how long the guest stood still for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved {
+    pub bytes: u64,
+    pub time: Duration,
+}
+
 /// A running cluster and the power to end it. Dropping it kills what still runs.
 pub struct Booted {
     pub cluster: Cluster,
     /// Component name to the version it was built as.
     pub versions: BTreeMap<String, String>,
+    /// The memory snapshot that this boot has made.
+    pub saved: Option<Saved>,
     processes: Arc<Processes>,
     data: Vec<(String, PathBuf)>,
 }
@@ -40,7 +50,7 @@ impl Booted {
         let processes = Arc::new(Processes { host, resting: info.awake.is_some(), components: Mutex::new(components) });
         let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
         let control: Arc<dyn Control> = processes.clone();
-        Booted { cluster: Cluster { info, control: Some(control) }, versions, processes, data }
+        Booted { cluster: Cluster { info, control: Some(control) }, versions, saved: None, processes, data }
     }
 
     /// Lets all control planes run, for a cluster that people use.

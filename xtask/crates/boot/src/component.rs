@@ -68,14 +68,14 @@ impl Component {
         Component { name: program.name.clone(), program, flags, ready, times, host, running: None }
     }
 
-    /// Program, arguments and flags as one line of shell, in the background, output to the log.
-    pub(crate) fn shell_command(&self) -> String {
+    /// Program, arguments and flags as one line of shell, in the background, output to `log`, which is quoted.
+    pub(crate) fn shell_command(&self, log: &str) -> String {
         let env = self.program.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
         let words = [quoted(&self.program.path.display().to_string())];
         let args = self.program.args.iter().map(|arg| quoted(arg));
         let flags = self.flags.iter().map(|(name, value)| quoted(&format!("--{name}={value}")));
         let line: Vec<String> = env.chain(words).chain(args).chain(flags).collect();
-        format!("{} >>{} 2>&1 &", line.join(" "), quoted(&self.program.log.display().to_string()))
+        format!("{} >>{log} 2>&1 &", line.join(" "))
     }
 
     /// Starts the process without waiting for it.
@@ -217,7 +217,7 @@ impl Ready {
 }
 
 /// For a POSIX shell.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 

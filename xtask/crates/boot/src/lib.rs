@@ -14,7 +14,7 @@ mod plan;
 mod process;
 pub mod qemu;
 
-pub use booted::Booted;
+pub use booted::{Booted, Saved};
 pub use execution::user_emulator;
 pub use process::{Ports, script, up, up_on};
 

@@ -9,7 +9,7 @@ use proc::{RunDir, interrupt};
 
 use crate::Topology;
 use crate::booted::Booted;
-use crate::component::Component;
+use crate::component::{Component, quoted};
 use crate::execution::{self, Execution};
 use crate::host::{Host, Local};
 use crate::pki::{self, Pki};
@@ -71,7 +71,7 @@ pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &R
     let draft =
         with_plan(target, artifacts, &pki, run, &execution, &host, &proc::ports::free, |plan| plan.draft(profile, 0))?;
     for component in draft.stores.iter().chain([&draft.apiserver]) {
-        lines.push(component.shell_command());
+        lines.push(component.shell_command(&quoted(&component.program.log.display().to_string())));
         lines.push(format!(
             "until curl -s --cacert {} --cert {} --key {} {} >/dev/null; do sleep 0.02; done",
             pki.ca.display(),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::{process, progress};
+use crate::{process, progress, terminal};
 
 /// The user asked to stop.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -26,6 +26,7 @@ pub fn install() -> anyhow::Result<()> {
             if REQUESTED.swap(true, Ordering::SeqCst) {
                 progress::say("interrupted again: ending at once; evidence may be incomplete");
                 progress::clear();
+                terminal::restore();
                 process::kill_all_groups();
                 std::process::exit(130);
             }
@@ -38,6 +39,11 @@ pub fn install() -> anyhow::Result<()> {
 /// Whether an orderly end was asked for.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
+}
+
+/// Takes the request back: it was meant for one wait, and what comes after goes on.
+pub fn take() -> bool {
+    REQUESTED.swap(false, Ordering::SeqCst)
 }
 
 /// [`requested`] as an error, for `?`.

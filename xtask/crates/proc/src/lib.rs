@@ -1,4 +1,5 @@
-//! Processes and the machine around them: short commands, daemons, deadlines, interrupts, ports, run folders, progress.
+//! Processes and the machine around them: short commands, daemons, deadlines, interrupts, ports, run folders, progress,
+//! the terminal.
 //!
 //! This is the only crate that starts a process, sleeps, or decides where a file of a run lies. It knows nothing of
 //! Kubernetes, architectures or reports.
@@ -14,6 +15,7 @@ pub mod process;
 pub mod progress;
 pub mod run_dir;
 mod spawner;
+pub mod terminal;
 
 pub use daemon::{Daemon, Spec};
 pub use run_dir::{RunDir, Scratch, Together};

@@ -4,6 +4,7 @@
 //! make anything else be written again. What differs from run to run (keys, flags) is not in it: the harness sends it
 //! when the guest is up.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -23,14 +24,26 @@ const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\n";
 
 /// Writes the initramfs of a VM with `components` to `file`.
 pub(crate) fn write(file: &Path, files: &MachineFiles, artifacts: &Artifacts) -> anyhow::Result<()> {
+    write_with(file, files, artifacts, &read(&artifact(artifacts, INIT)?.path)?, &[])
+}
+
+/// [`write`] with another first process and further files.
+pub(crate) fn write_with(
+    file: &Path,
+    files: &MachineFiles,
+    artifacts: &Artifacts,
+    init: &[u8],
+    extra: &[(PathBuf, Vec<u8>)],
+) -> anyhow::Result<()> {
     let failed = || format!("failed to write the initramfs {}", file.display());
     let mut to = BufWriter::with_capacity(1 << 20, File::create(file).with_context(failed)?);
-    base(&mut to, &read(&artifact(artifacts, INIT)?.path)?, &read(&files.busybox)?).with_context(failed)?;
+    base(&mut to, init, &read(&files.busybox)?).with_context(failed)?;
     let modules = files.modules.iter().map(|path| Ok((module_name(path)?, read(path)?)));
     modules_segment(&mut to, &modules.collect::<anyhow::Result<Vec<_>>>()?).with_context(failed)?;
     for component in components(artifacts) {
         component_segment(&mut to, &component.component, &read(&component.path)?).with_context(failed)?;
     }
+    extra_segment(&mut to, extra).with_context(failed)?;
     to.flush().with_context(failed)
 }
 
@@ -73,6 +86,24 @@ fn modules_segment(to: impl Write, modules: &[(String, Vec<u8>)]) -> io::Result<
 fn component_segment(to: impl Write, name: &str, content: &[u8]) -> io::Result<()> {
     let mut archive = Archive::new(to);
     archive.file(&format!("bin/{name}"), 0o755, content)?;
+    archive.finish()?;
+    Ok(())
+}
+
+/// Files that only their owner reads, and the folders above them.
+fn extra_segment(to: impl Write, files: &[(PathBuf, Vec<u8>)]) -> io::Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    let name = |path: &Path| path.display().to_string().trim_start_matches('/').to_owned();
+    let mut archive = Archive::new(to);
+    let folders: BTreeSet<&Path> = files.iter().flat_map(|(path, _)| path.ancestors().skip(1)).collect();
+    for folder in folders.into_iter().map(name).filter(|name| !name.is_empty()) {
+        archive.folder(&folder, 0o755)?;
+    }
+    for (path, content) in files {
+        archive.file(&name(path), 0o600, content)?;
+    }
     archive.finish()?;
     Ok(())
 }

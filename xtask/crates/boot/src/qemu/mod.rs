@@ -6,9 +6,11 @@
 mod accelerator;
 mod console;
 mod cpio;
+mod floor;
 mod guest;
 mod initramfs;
 mod qmp;
+mod shell;
 mod snapshot;
 mod vm;
 
@@ -23,7 +25,7 @@ use proc::progress::{Phase, elapsed};
 use proc::{RunDir, interrupt};
 
 use crate::Topology;
-use crate::booted::Booted;
+use crate::booted::{Booted, Saved};
 use crate::execution::{REFERENCE, check_version, numbers};
 use crate::flags::{self, StorePorts};
 use crate::host::{Host, Program};
@@ -35,6 +37,8 @@ use snapshot::Snapshot;
 use vm::{Begin, Hardware, Vm};
 
 pub use accelerator::{Accelerator, NoKvm, accelerator, kvm, probed, remembered};
+pub use floor::{by_hand, restore_by_hand};
+pub use shell::{Keys, Said, Shell, ShellRequest, ShellTerminal, shell};
 pub use snapshot::FOLDER as SNAPSHOTS;
 
 /// The run's private folder in the guest.
@@ -94,7 +98,9 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         info.execution,
         info.factor
     ));
-    Ok(Booted::new(info, request.artifacts, up.host, up.planes))
+    let mut booted = Booted::new(info, request.artifacts, up.host, up.planes);
+    booted.saved = up.saved;
+    Ok(booted)
 }
 
 /// One boot, tried warm and cold.
@@ -113,6 +119,7 @@ struct Up {
     factor: f64,
     warm: bool,
     time: Duration,
+    saved: Option<Saved>,
 }
 
 impl Job<'_> {
@@ -120,6 +127,10 @@ impl Job<'_> {
     fn can_be_saved(&self, notes: &mut Vec<String>) -> bool {
         let version = &self.request.files.emulator.version;
         let new_enough = saves(version);
+        if !self.machine.warm {
+            notes.push("no memory snapshot: the target file says that restored guests are not healthy".into());
+            return false;
+        }
         if !new_enough {
             notes.push(format!("no memory snapshot: QEMU {version} is older than {SAVES}, see --qemu"));
         }
@@ -169,7 +180,7 @@ impl Job<'_> {
             let planes = answering(planes, usize::from(self.machine.cpus), awake(factor).is_some())?;
             let time = begin.elapsed();
             intact.join().map_err(|_| anyhow!("the snapshot could not be verified"))??;
-            Ok(Up { host, planes, factor, warm: true, time })
+            Ok(Up { host, planes, factor, warm: true, time, saved: None })
         })
     }
 
@@ -181,7 +192,7 @@ impl Job<'_> {
             let _ = std::fs::remove_dir_all(self.run.private().join(name));
         }
         let pki = pki::create(self.run)?;
-        let initramfs = self.run.private_dir("vm")?.join("initramfs");
+        let initramfs = self.run.private_dir(vm::FOLDER)?.join("initramfs");
         initramfs::write(&initramfs, self.request.files, self.request.artifacts)?;
         let (guest, doors) = self.start(Begin::Cold(&initramfs))?;
         guest.greeted(BOOT, SILENCE)?;
@@ -214,14 +225,17 @@ impl Job<'_> {
             None => error,
         })?;
         let time = begin.elapsed();
+        let mut saved = None;
         if save {
             match self.save(&guest, factor) {
-                Ok(size) => {
+                Ok(bytes) => {
+                    let time = begin.elapsed() - time;
+                    saved = Some(Saved { bytes, time });
                     proc::progress::say(&format!(
                         "boot {}: memory snapshot saved, {} MiB, in {}",
                         self.request.target.name,
-                        size >> 20,
-                        elapsed(begin.elapsed() - time)
+                        bytes >> 20,
+                        elapsed(time)
                     ));
                 }
                 Err(error) => {
@@ -235,7 +249,7 @@ impl Job<'_> {
                 }
             }
         }
-        Ok(Up { host, planes, factor, warm: false, time })
+        Ok(Up { host, planes, factor, warm: false, time, saved })
     }
 
     /// Starts QEMU; again with other ports when one was taken between its choice and its use.
@@ -299,6 +313,12 @@ impl Job<'_> {
     /// Copies keys and the profiles' files into the guest.
     fn send_files(&self, guest: &Guest) -> anyhow::Result<()> {
         let root = Root { here: self.run.private().to_owned(), there: PathBuf::from(ROOT) };
+        self.files()?.iter().try_for_each(|(path, content)| guest.write(&root.there(path), 0o600, content))
+    }
+
+    /// Keys and the profiles' files, by their path on this side.
+    fn files(&self) -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
+        let mut files = Vec::new();
         let mut folders = vec![self.run.private().join("pki")];
         folders.extend(self.request.topology.profiles.iter().map(|p| self.run.private().join(&p.name)));
         while let Some(folder) = folders.pop() {
@@ -308,11 +328,11 @@ impl Job<'_> {
                     folders.push(path);
                 } else if !path.ends_with("kubeconfig") {
                     let content = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
-                    guest.write(&root.there(&path), 0o600, &content)?;
+                    files.push((path, content));
                 }
             }
         }
-        Ok(())
+        Ok(files)
     }
 
     /// Runs each component's `--version` in the guest, which also proves that it runs at all.

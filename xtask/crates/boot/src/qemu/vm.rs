@@ -23,7 +23,9 @@ const CONNECT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LAST_LINES: usize = 10;
 /// The guest's address in QEMU's user network.
-const GUEST: &str = "10.0.2.15";
+pub(crate) const GUEST: &str = "10.0.2.15";
+/// Below the run's private folder.
+pub(crate) const FOLDER: &str = "vm";
 /// Sockets in the VM's folder, each with the argument that makes QEMU connect to it.
 const MONITOR: &str = "monitor";
 const CONSOLE: &str = "console";
@@ -67,6 +69,21 @@ pub(crate) struct Ports {
 }
 
 impl Hardware<'_> {
+    /// The same machine with nothing that only we need: no channels into the guest, and QEMU's own memory.
+    pub(crate) fn plain_arguments(&self) -> Vec<String> {
+        let mut all = self.arguments().into_iter().peekable();
+        let mut plain = Vec::new();
+        while let Some(argument) = all.next() {
+            match all.peek().map(String::as_str) {
+                Some(value) if argument == "-device" && value.starts_with("virt") && value.contains("serial") => {
+                    all.next();
+                }
+                _ => plain.push(argument.replace(",memory-backend=ram", "")),
+            }
+        }
+        plain
+    }
+
     /// The arguments that decide what the guest sees; a snapshot is only good for the same ones.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let Machine { qemu, cpus, console, .. } = self.machine;
@@ -102,7 +119,7 @@ impl Vm {
         doors: &[Door],
         run: &RunDir,
     ) -> anyhow::Result<(Vm, Ports)> {
-        let dir = run.private_dir("vm")?;
+        let dir = run.private_dir(FOLDER)?;
         let begin = Instant::now();
         let sockets = Sockets::bind(&dir)?;
         let log = run.log("qemu");
@@ -169,7 +186,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// No way out: the guest reaches nothing but this host's answers to what was forwarded.
-fn network(doors: &[Door]) -> String {
+pub(crate) fn network(doors: &[Door]) -> String {
     let forwards = doors.iter().map(|door| format!(",hostfwd=tcp:127.0.0.1:{}-{GUEST}:{}", door.outside, door.inside));
     format!("user,id=net,restrict=on{}", forwards.collect::<String>())
 }

@@ -1,0 +1,76 @@
+//! Options of the commands around a cluster that stays: `up`, `down`, `logs`, `shell`.
+
+use clap::Args as ClapArgs;
+
+use super::{ProviderOptions, SourceOptions};
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask up
+  cargo xtask up --profile json --profile encrypted
+  cargo xtask up --arch ARCH                      a VM where that is not this machine's; see `cargo xtask shell`
+  cargo xtask up --arch ARCH --name other --foreground")]
+pub(crate) struct UpOptions {
+    /// Architecture [default: this machine's]
+    #[arg(long, value_name = "ARCH")]
+    pub(crate) arch: Option<String>,
+    /// Control planes to start; may be repeated
+    #[arg(long = "profile", value_name = "NAME", default_value = "default")]
+    pub(crate) profiles: Vec<String>,
+    /// Name of the cluster, for `down`, `logs` and `shell`
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) provider: ProviderOptions,
+    #[command(flatten)]
+    pub(crate) sources: SourceOptions,
+    /// Stay in the foreground until Ctrl-C
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Print the addresses as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct NameOptions {
+    /// Name given to `up`
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct LogsOptions {
+    /// Component, for example default/kube-apiserver, or a VM's console; without one all are listed
+    pub(crate) component: Option<String>,
+    /// Name given to `up`
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask shell                               a terminal in the VM; Ctrl-] leaves it
+  cargo xtask shell -- uname -a                   one command; its exit code is the command's
+  cargo xtask shell -- 'dmesg | tail'             a single word is a line of shell
+  cargo xtask shell --name other <script.sh")]
+pub(crate) struct ShellOptions {
+    /// Name given to `up`, or of a run that `ci --keep` left
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
+    pub(crate) name: String,
+    /// Run this instead of a shell
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// It becomes part of file names.
+fn cluster_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if text.len() <= 63 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("at most 63 letters, digits, `-`, `_` and `.`, the first a letter or digit".into())
+    }
+}

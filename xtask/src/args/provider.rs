@@ -1,0 +1,95 @@
+//! Options that say how components are run, and what system VMs are made from.
+
+use clap::{Args as ClapArgs, ValueEnum};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProviderArg {
+    /// etcd and kube-apiserver as child processes; foreign architectures through qemu-user
+    Process,
+    /// A system VM of the architecture; KVM where that works, else emulated
+    Qemu,
+}
+
+/// How the components are run.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ProviderOptions {
+    /// How the components are run [default: process for this machine's architecture, qemu for others]
+    #[arg(long, value_enum, value_name = "PROVIDER")]
+    pub(crate) provider: Option<ProviderArg>,
+    /// Boot the VM from power-on, and make no memory snapshot
+    #[arg(long)]
+    pub(crate) cold: bool,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum QemuArg {
+    /// Debian's packages, fetched and verified; nothing is installed
+    Debian,
+    /// The one on PATH
+    System,
+}
+
+/// What system VMs are made from.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct MachineOptions {
+    /// Whose QEMU runs a system VM
+    #[arg(long, value_enum, default_value = "debian")]
+    pub(crate) qemu: QemuArg,
+    /// Take the Debian packages that the lock names, or fail
+    #[arg(long)]
+    pub(crate) locked: bool,
+    /// Root of a Debian mirror [default: the one in this machine's apt sources, else the snapshot archive]
+    #[arg(long, value_name = "URL")]
+    pub(crate) debian_mirror: Option<String>,
+}
+
+impl ProviderOptions {
+    /// The options as they are written.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let MachineOptions { qemu, locked, debian_mirror } = &self.machine;
+        let mut words = Vec::new();
+        let mut add =
+            |option: &str, value: Option<&str>| words.extend([option].into_iter().chain(value).map(str::to_owned));
+        if let Some(provider) = self.provider {
+            add("--provider", Some(provider.name()));
+        }
+        if self.cold {
+            add("--cold", None);
+        }
+        if *qemu == QemuArg::System {
+            add("--qemu", Some("system"));
+        }
+        if *locked {
+            add("--locked", None);
+        }
+        if let Some(mirror) = debian_mirror {
+            add("--debian-mirror", Some(mirror));
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        options: ProviderOptions,
+    }
+
+    #[test]
+    fn the_words_of_the_options_are_those_that_were_written() {
+        for line in
+            ["", "--provider process", "--provider qemu --cold --qemu system --locked --debian-mirror http://h/d"]
+        {
+            let Alone { options } = Alone::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap();
+            assert_eq!(options.words().join(" "), line);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! `cargo xtask bench --boot`: system VMs of some architectures, cold and warm, against the same QEMU by hand.
+//!
+//! Snapshots lie in a cache of their own, so that cold is cold; packages and components are those of the usual cache.
+
+use std::path::{Path, PathBuf};
+
+use ::boot::qemu::{self, Accelerator};
+use ::boot::{Booted, Saved, Topology};
+use anyhow::{Context, ensure};
+use model::{Artifacts, Exit, MachineFiles, Profile, Target};
+use proc::process::Identity;
+use proc::run_dir::make_private_dir;
+use proc::{RunDir, interrupt, progress};
+use targets::Catalogue;
+
+use super::{Row, discard, median, table};
+use crate::args::{BenchOptions, ProviderArg, ProviderOptions};
+use crate::commands::fetch::options as fetch_options;
+use crate::commands::{chosen, host_target, print, print_json, request};
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+use crate::provider::{Provider, Setup};
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// A target with everything that its VMs are made from.
+struct Vms<'a> {
+    paths: &'a Paths,
+    target: &'a Target,
+    artifacts: Artifacts,
+    files: Box<MachineFiles>,
+    accelerator: Accelerator,
+    /// For snapshots alone.
+    cache: Scratch,
+    one: Topology,
+    all: Topology,
+    runs: usize,
+}
+
+/// A cache that is removed in the end, at the latest by the next run.
+struct Scratch {
+    cache: PathBuf,
+    _run: RunDir,
+}
+
+/// What cold boots took, each followed by one by hand.
+#[derive(Default)]
+struct Cold {
+    seconds: Vec<f64>,
+    floors: Vec<f64>,
+    peaks: Vec<f64>,
+    saves: Vec<Saved>,
+}
+
+pub(super) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let mut rows = Vec::new();
+    let mut failed = None;
+    for target in chosen(&catalogue, &options.arch)? {
+        let vms = Vms::prepare(paths, options, &catalogue, target)?;
+        let measured = vms.measure(&mut rows).and_then(|()| {
+            rows.push(row(target, "downloads", downloads(paths, options, &catalogue, target)?, "MiB"));
+            Ok(())
+        });
+        // What was measured is shown, also of the architectures after this one.
+        if let Err(error) = measured.with_context(|| format!("VMs of {}", target.name)) {
+            interrupt::check().map_err(anyhow::Error::from)?;
+            progress::say(&format!("{error:#}"));
+            failed = Some(error);
+        }
+    }
+    if options.json {
+        print_json(&rows)?;
+    } else {
+        print(&table(&rows));
+    }
+    match failed {
+        None => Ok(Exit::Ok),
+        Some(_) => Err(anyhow::anyhow!("the table is not whole: see above")).or_exit(Exit::Infrastructure),
+    }
+}
+
+/// MiB of packages that a machine with an empty cache downloads, QEMU's own included.
+fn downloads(paths: &Paths, options: &BenchOptions, catalogue: &Catalogue, target: &Target) -> anyhow::Result<f64> {
+    let empty = Scratch::new(paths)?;
+    let options = fetch::Options { cache: empty.cache, ..fetch_options(paths, &options.machine, false) };
+    let host = host_target(catalogue).map_err(|failure| failure.error)?;
+    Ok(mib(fetch::plan(host, &[target], &options)?.size()))
+}
+
+impl<'a> Vms<'a> {
+    fn prepare(
+        paths: &'a Paths,
+        options: &BenchOptions,
+        catalogue: &'a Catalogue,
+        target: &'a Target,
+    ) -> Result<Vms<'a>, Failure> {
+        let provider =
+            ProviderOptions { provider: Some(ProviderArg::Qemu), cold: false, machine: options.machine.clone() };
+        let host = Some(host_target(catalogue)?);
+        let setup = Setup { chosen: ProviderArg::Qemu, options: &provider, paths, host, target, offline: false };
+        let Provider::Qemu { files, accelerator, .. } = setup.prepare().or_exit(Exit::Infrastructure)? else {
+            return Err(anyhow::anyhow!("a VM was asked for, and its provider is another").into());
+        };
+        let components = ProviderArg::Qemu.components(&catalogue.components);
+        let request = build::Request { only: Some(&components), ..request(paths, catalogue, target, None) };
+        Ok(Vms {
+            paths,
+            target,
+            artifacts: build::build(&request).or_exit(Exit::Build)?,
+            files,
+            accelerator,
+            cache: Scratch::new(paths).or_exit(Exit::Infrastructure)?,
+            one: Topology { profiles: vec![catalogue.profile("default")?.clone()] },
+            all: Topology { profiles: catalogue.profiles.iter().map(Profile::clone).collect() },
+            runs: options.runs.max(1),
+        })
+    }
+
+    fn measure(&self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        let Cold { seconds, floors, peaks, saves } = self.cold()?;
+        let (value, floor) = (median(seconds), median(floors));
+        let row = |what, value, unit| row(self.target, what, value, unit);
+        let cold = row("cold", value, "s").against(floor, "the same QEMU with a shell script as init");
+        rows.push(cold.goal("at most 1.1 times the floor", value <= 1.1 * floor));
+        rows.push(row("save", median(saves.iter().map(|saved| saved.time.as_secs_f64()).collect()), "s"));
+        rows.push(row("snapshot", median(saves.iter().map(|saved| mib(saved.bytes)).collect()), "MiB"));
+        rows.push(row("memory", median(peaks), "MiB"));
+        let restore = "QEMU's own restore";
+        let (value, floor) = self.warm(&self.one)?;
+        rows.push(row("warm", value, "s").against(floor, restore).goal("at most 1.0 s", value <= 1.0));
+        // The first one leaves the snapshot for the others.
+        self.boot(&self.all, false)?;
+        let (value, floor) = self.warm(&self.all)?;
+        rows.push(
+            row("warm-all", value, "s").against(floor, restore).goal("all profiles, at most 2.5 s", value <= 2.5),
+        );
+        Ok(())
+    }
+
+    /// Boots from nothing, ours and by hand in turn; the last one leaves a snapshot.
+    fn cold(&self) -> anyhow::Result<Cold> {
+        let mut cold = Cold::default();
+        for n in 1..=self.runs {
+            progress::say(&format!("{}: cold start {n} of {}", self.target.name, self.runs));
+            cold.floors.push(self.by_hand(qemu::by_hand, &self.one)?);
+            self.cache.empty()?;
+            let (seconds, peak, saved) = self.boot(&self.one, false)?;
+            cold.seconds.push(seconds);
+            cold.peaks.push(peak);
+            cold.saves.push(saved.context("no memory snapshot was made")?);
+        }
+        Ok(cold)
+    }
+
+    /// Medians of our warm start and of the bare restore.
+    fn warm(&self, topology: &Topology) -> anyhow::Result<(f64, f64)> {
+        let (mut ours, mut floors) = (Vec::new(), Vec::new());
+        for n in 1..=self.runs {
+            let count = topology.profiles.len();
+            progress::say(&format!("{}: warm start {n} of {}, {count} profiles", self.target.name, self.runs));
+            floors.push(self.by_hand(qemu::restore_by_hand, topology)?);
+            ours.push(self.boot(topology, true)?.0);
+        }
+        Ok((median(ours), median(floors)))
+    }
+
+    /// Seconds to readiness, MiB of QEMU's memory at the peak, and the snapshot if one was made.
+    fn boot(&self, topology: &Topology, warm: bool) -> anyhow::Result<(f64, f64, Option<Saved>)> {
+        let run = self.run()?;
+        let booted = qemu::up(&self.request(topology), &run)?;
+        let measured = measured(&booted, &run, warm);
+        booted.end(None)?;
+        discard(&run);
+        let (seconds, peak) = measured?;
+        Ok((seconds, peak, booted.saved))
+    }
+
+    fn by_hand(
+        &self,
+        measure: impl Fn(&qemu::Request<'_>, &RunDir) -> anyhow::Result<std::time::Duration>,
+        topology: &Topology,
+    ) -> anyhow::Result<f64> {
+        let run = self.run()?;
+        let time = measure(&self.request(topology), &run)?;
+        discard(&run);
+        progress::say(&format!("{}: by hand {:.2} s", self.target.name, time.as_secs_f64()));
+        Ok(time.as_secs_f64())
+    }
+
+    fn run(&self) -> anyhow::Result<RunDir> {
+        let label = format!("{}-bench", self.target.name);
+        RunDir::create(&self.paths.cache.join("bench"), &self.paths.cache, &label)
+    }
+
+    fn request<'b>(&'b self, topology: &'b Topology) -> qemu::Request<'b> {
+        let Vms { target, artifacts, files, accelerator, cache, .. } = self;
+        qemu::Request { target, artifacts, files, topology, accelerator, cache: &cache.cache, cold: false }
+    }
+}
+
+/// Seconds, and MiB at the peak.
+fn measured(booted: &Booted, run: &RunDir, warm: bool) -> anyhow::Result<(f64, f64)> {
+    let machine = booted.cluster.info.machine.as_ref().context("there is no machine")?;
+    let expected = if warm { "warm" } else { "cold" };
+    ensure!(machine.warm == warm, "the start was not {expected}: {}", machine.notes.join("; "));
+    Ok((machine.seconds, qemu_peak(&run.ledger())?))
+}
+
+/// VmHWM of the run's QEMU; what it shares with its guest's memory file is in it.
+fn qemu_peak(ledger: &Path) -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string(ledger).with_context(|| format!("failed to read {}", ledger.display()))?;
+    let alive = text.lines().filter_map(|line| line.parse::<Identity>().ok()).find(|process| process.is_alive());
+    super::peak_memory(&alive.context("the run has no QEMU")?.pid.to_string())
+}
+
+fn row(target: &Target, what: &str, value: f64, unit: &'static str) -> Row {
+    let name = format!("{} {what}", target.name);
+    Row { name, value, unit, floor: None, floor_is: "", goal: "", met: None }
+}
+
+impl Row {
+    fn against(self, floor: f64, floor_is: &'static str) -> Row {
+        Row { floor: Some(floor), floor_is, ..self }
+    }
+
+    fn goal(self, goal: &'static str, met: bool) -> Row {
+        Row { goal, met: Some(met), ..self }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a size in a table")]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / MIB
+}
+
+impl Scratch {
+    fn new(paths: &Paths) -> anyhow::Result<Scratch> {
+        let run = RunDir::create(&paths.cache.join("bench"), &paths.cache, "scratch")?;
+        discard(&run);
+        let cache = run.private_dir("cache")?;
+        Ok(Scratch { cache, _run: run })
+    }
+
+    fn empty(&self) -> anyhow::Result<()> {
+        std::fs::remove_dir_all(&self.cache).with_context(|| format!("failed to empty {}", self.cache.display()))?;
+        make_private_dir(&self.cache)
+    }
+}

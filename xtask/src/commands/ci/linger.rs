@@ -1,0 +1,83 @@
+//! `--keep` and `--shell-on-fail`: the cluster stays a while between the checks and the teardown.
+
+use anyhow::anyhow;
+use boot::Booted;
+use model::Target;
+use proc::{RunDir, interrupt, progress, terminal};
+
+use super::{Setting, provider};
+use crate::args::ProviderArg;
+use crate::commands::kept::{self, Kept, with_name};
+use crate::commands::{shell, up};
+use crate::failure::Failure;
+
+/// Refuses what could only fail after minutes of work.
+pub(super) fn check(setting: &Setting<'_>, targets: &[&Target]) -> Result<(), Failure> {
+    let options = setting.options;
+    let machine = |target: &&&Target| provider(setting, target) == ProviderArg::Qemu;
+    let several = targets.len() > 1;
+    let refuse = |why: &str| Err(Failure::usage(anyhow!("{why}")));
+    if options.shell_on_fail {
+        if several {
+            return refuse("--shell-on-fail is for one architecture; --arch names several");
+        }
+        if !targets.iter().any(|target| machine(&target)) {
+            return refuse("--shell-on-fail opens a shell in a VM: it needs --provider qemu");
+        }
+        if !terminal::is_there() {
+            return refuse("--shell-on-fail needs a terminal on standard input and output");
+        }
+    }
+    if options.keep && several && targets.iter().any(|target| machine(&target)) {
+        return refuse("--keep keeps one VM running; --arch names several architectures");
+    }
+    Ok(())
+}
+
+/// Between the checks and the teardown. What goes wrong here is told, and says nothing about the run.
+pub(super) fn linger(setting: &Setting<'_>, booted: &Booted, run: &RunDir, green: bool) {
+    if booted.cluster.info.machine.is_none() || interrupt::requested() {
+        return;
+    }
+    if setting.options.shell_on_fail && !green {
+        progress::say("not as expected: a root shell in the guest; the run goes on when it ends");
+        tell(shell::open(run.private(), &[], &setting.paths.term).map(drop));
+    }
+    if setting.options.keep && !interrupt::requested() {
+        tell(keep(setting, booted, run));
+    }
+}
+
+/// Leaves the VM running until Ctrl-C or `down`. Neither interrupts the run: its checks have ended.
+fn keep(setting: &Setting<'_>, booted: &Booted, run: &RunDir) -> anyhow::Result<()> {
+    let paths = setting.paths;
+    let name = run.id().replace('/', ".");
+    std::fs::create_dir_all(paths.clusters())?;
+    let claim = kept::claim(paths, &name, kept::KEEPER).map_err(|failure| failure.error)?;
+    Kept::here(&name, run, &booted.cluster.info).write(paths)?;
+    progress::say(&format!(
+        "the VM stays until Ctrl-C or `{}`; meanwhile `{}` and `{}`",
+        kept::down_command(&name),
+        with_name("shell", &name),
+        with_name("logs", &name)
+    ));
+    tell_kubeconfigs(booted);
+    let ended = up::stay(booted);
+    interrupt::take();
+    Kept::remove(paths, &name);
+    kept::unclaim(paths, &name, kept::KEEPER);
+    drop(claim);
+    ended
+}
+
+fn tell_kubeconfigs(booted: &Booted) {
+    for profile in booted.cluster.info.profiles.values() {
+        progress::say(&format!("  {}: {}", profile.name, profile.kubeconfig.display()));
+    }
+}
+
+fn tell(done: anyhow::Result<()>) {
+    if let Err(error) = done {
+        progress::say(&format!("{error:#}"));
+    }
+}

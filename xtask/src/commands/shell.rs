@@ -1,0 +1,121 @@
+//! `cargo xtask shell`: a root shell, or one command, in the guest of a VM.
+//!
+//! At a terminal it is one: raw mode, with the guest's own line editing and signals. Elsewhere it is a pipe.
+
+use std::io::{ErrorKind, Read, Write, stderr, stdin, stdout};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, anyhow};
+use boot::qemu::{Keys, Said, Shell, ShellRequest, ShellTerminal};
+use model::Exit;
+use proc::{interrupt, progress, terminal};
+
+use super::kept::{Kept, not_running, with_name};
+use crate::args::ShellOptions;
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+/// Ctrl-], as telnet has it.
+const LEAVE: u8 = 0x1d;
+/// What a shell says of a program whose reader has gone: 128 and SIGPIPE.
+const NO_READER: u8 = 141;
+const ROWS: u16 = 24;
+const COLUMNS: u16 = 80;
+
+/// Returns the exit code of what ran in the guest.
+pub(crate) fn run(paths: &Paths, options: &ShellOptions) -> Result<u8, Failure> {
+    let name = &options.name;
+    let Some(kept) = Kept::alive(paths, name) else {
+        return Err(Failure::usage(not_running(paths, name)));
+    };
+    if kept.info.machine.is_none() {
+        return Err(Failure::usage(anyhow!(
+            "cluster `{name}` runs as processes of this machine: there is no guest to open a shell in; \
+             `{}` with --provider qemu starts one",
+            with_name("up", name)
+        )));
+    }
+    open(&kept.private, &options.command, &paths.term).or_exit(Exit::Infrastructure)
+}
+
+/// Connects the user to the VM of the run with this private folder, until one of them ends it.
+pub(crate) fn open(private: &Path, command: &[String], term: &str) -> anyhow::Result<u8> {
+    let at_terminal = terminal::is_there();
+    let (rows, columns) = terminal::size().unwrap_or((ROWS, COLUMNS));
+    let terminal = at_terminal.then(|| ShellTerminal { kind: term.to_owned(), rows, columns });
+    let shell = boot::qemu::shell(private, &ShellRequest { command, terminal })?;
+    if !at_terminal {
+        let leave = type_into(shell.keys(), false);
+        return follow(shell, &leave, None);
+    }
+    progress::say("connected to the guest as root; Ctrl-] leaves");
+    let raw = terminal::raw()?;
+    let leave = type_into(shell.keys(), true);
+    let ended = follow(shell, &leave, Some((rows, columns)));
+    drop(raw);
+    ended
+}
+
+/// Prints what the session says until it ends, the user leaves, or nobody reads any more.
+fn follow(mut shell: Shell, leave: &AtomicBool, mut size: Option<(u16, u16)>) -> anyhow::Result<u8> {
+    let keys = shell.keys();
+    loop {
+        let written = match shell.hear()? {
+            Said::Output(bytes) => write(stdout().lock(), &bytes),
+            Said::Errors(bytes) => write(stderr().lock(), &bytes),
+            Said::Ended(status) => return Ok(status),
+            Said::Silence => Ok(()),
+        };
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(NO_READER),
+            written => written.context("what the guest said cannot be written")?,
+        }
+        interrupt::check()?;
+        if leave.load(Ordering::SeqCst) {
+            return Ok(Exit::Ok.code());
+        }
+        let now = terminal::size();
+        if let (Some(known), Some(now)) = (&mut size, now)
+            && *known != now
+        {
+            keys.resized(now.0, now.1)?;
+            *known = now;
+        }
+    }
+}
+
+fn write(mut to: impl Write, bytes: &[u8]) -> std::io::Result<()> {
+    to.write_all(bytes)?;
+    to.flush()
+}
+
+/// Sends standard input to the session on a thread of its own, which nobody can stop while it reads. The flag is set
+/// when the user wants to leave.
+fn type_into(keys: Keys, can_leave: bool) -> Arc<AtomicBool> {
+    let leave = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&leave);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        loop {
+            let bytes = match stdin().lock().read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => &buffer[..n],
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            let leaves = if can_leave { bytes.iter().position(|byte| *byte == LEAVE) } else { None };
+            // When the session is over the other thread knows why.
+            if keys.typed(&bytes[..leaves.unwrap_or(bytes.len())]).is_err() {
+                return;
+            }
+            if leaves.is_some() {
+                told.store(true, Ordering::SeqCst);
+                return;
+            }
+        }
+        let _ = keys.end();
+    });
+    leave
+}
