@@ -209,6 +209,7 @@ mod tests {
             cache: "/nowhere".into(),
             colour: false,
             goproxy: None,
+            term: String::new(),
         };
         let fetch = ::fetch::Options {
             cache: "/nowhere".into(),

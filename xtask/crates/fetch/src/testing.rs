@@ -299,6 +299,7 @@ pub(crate) fn target() -> Target {
         firmware: None,
     };
     let machine = Machine {
+        warm: true,
         debian: "x".into(),
         suites: vec!["test".into()],
         host_suites: vec!["test".into()],

@@ -8,21 +8,26 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 16] = [
+const OPTIONAL: [&str; 21] = [
     "apiserver",
+    "arguments",
     "checkout_dir",
     "commit",
     "component_env",
     "emulator",
+    "factor",
     "files",
+    "firmware",
     "flags",
     "go_env",
     "group",
+    "machine",
     "minimum",
     "optional",
     "prefix",
     "reason",
     "staging",
+    "warm",
     "stores",
     "tags",
 ];
@@ -88,11 +93,12 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.set("kine").unwrap_err().to_string(),
-            "unknown component set `kine`; valid: kubernetes, etcd".into(),
+            "unknown component set `kine`; valid: kubernetes, etcd, guest".into(),
         ),
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
-            "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, etcd, etcdctl, etcdutl"
+            "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, etcd, etcdctl, \
+             etcdutl, init"
                 .into(),
         ),
         (
@@ -304,8 +310,8 @@ fn files() -> Files {
     let mut names: Vec<String> =
         ["components.yaml", "durations.yaml", "profiles.yaml", "resources/1.36.yaml"].map(String::from).into();
     names.extend(["amd64", "arm64", "loong64", "ppc64le", "riscv64"].map(|name| format!("{name}.yaml")));
-    for set in ["etcd", "kubernetes"] {
-        names.extend(["go.mod", "go.sum", "tools.go"].map(|name| format!("components/{set}/{name}")));
+    for (set, program) in [("etcd", "tools.go"), ("guest", "main.go"), ("kubernetes", "tools.go")] {
+        names.extend(["go.mod", "go.sum", program].map(|name| format!("components/{set}/{name}")));
     }
     names.into_iter().map(|name| (name.clone(), fs::read_to_string(folder().join(name)).unwrap())).collect()
 }
