@@ -47,7 +47,12 @@ impl Booted {
             info.profiles.insert(plane.info.name.clone(), plane.info);
             data.extend(plane.data);
         }
-        let processes = Arc::new(Processes { host, resting: info.awake.is_some(), components: Mutex::new(components) });
+        let processes = Arc::new(Processes {
+            host,
+            resting: info.awake.is_some(),
+            warm: info.machine.as_ref().is_some_and(|m| m.warm),
+            components: Mutex::new(components),
+        });
         let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
         let control: Arc<dyn Control> = processes.clone();
         Booted { cluster: Cluster { info, control: Some(control) }, versions, saved: None, processes, data }
@@ -112,6 +117,8 @@ struct Processes {
     host: Arc<dyn Host>,
     /// Whether profiles rest while nobody uses them.
     resting: bool,
+    /// Whether everything was restored from a memory snapshot.
+    warm: bool,
     components: Mutex<BTreeMap<String, Component>>,
 }
 
@@ -138,7 +145,9 @@ impl Processes {
         };
         let result = work(taken.iter_mut());
         self.lock().extend(taken.into_iter().map(|component| (component.name.clone(), component)));
-        result.map_err(|error| ControlError(format!("profile `{profile}`: {error:#}")))
+        let advice =
+            if self.warm { "; this guest was restored from a memory snapshot, --cold boots it anew" } else { "" };
+        result.map_err(|error| ControlError(format!("profile `{profile}`: {error:#}{advice}")))
     }
 }
 

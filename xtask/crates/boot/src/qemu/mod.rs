@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use model::{Artifact, Artifacts, ClusterInfo, Machine, MachineFiles, MachineInfo, Profile, Target};
 use proc::progress::{Phase, elapsed};
 use proc::{RunDir, interrupt};
@@ -172,12 +172,12 @@ impl Job<'_> {
             let host: Arc<dyn Host> = Arc::new(GuestHost(Arc::new(guest)));
             let factor = snapshot.factor();
             let pki = pki::existing(self.run);
-            let planes = self.with_plan(&pki, factor, &host, &doors, |plan| {
+            let mut planes = self.with_plan(&pki, factor, &host, &doors, |plan| {
                 let drafts = self.drafts(plan)?;
                 drafts.into_iter().map(Draft::adopt).collect::<anyhow::Result<Vec<_>>>()
             })?;
             self.phase.status("asking the restored components");
-            let planes = answering(planes, usize::from(self.machine.cpus), awake(factor).is_some())?;
+            answering(&mut planes, awake(factor).is_some())?;
             let time = begin.elapsed();
             intact.join().map_err(|_| anyhow!("the snapshot could not be verified"))??;
             Ok(Up { host, planes, factor, warm: true, time, saved: None })
@@ -454,19 +454,17 @@ fn fingerprint(profile: &Profile) -> anyhow::Result<String> {
     Ok(serde_json::to_string(&all)?)
 }
 
-/// Lets every component answer once, which also proves that the store behind an apiserver answers.
-fn answering(planes: Vec<ControlPlane>, width: usize, resting: bool) -> anyhow::Result<Vec<ControlPlane>> {
-    let planes: Vec<_> = planes.into_iter().map(|plane| Mutex::new(Some(plane))).collect();
-    side_by_side(&planes, width, |plane| {
-        let Some(mut plane) = plane.lock().unwrap_or_else(|e| e.into_inner()).take() else {
-            bail!("a profile was asked twice");
-        };
+/// Lets every component answer, which also proves that the store behind an apiserver answers. Of profiles that rest only
+/// the first is asked: to wake one takes seconds, and each is asked again when it is woken, before any check sees it.
+fn answering(planes: &mut [ControlPlane], resting: bool) -> anyhow::Result<()> {
+    let asked = if resting { 1 } else { planes.len() };
+    for plane in planes.iter_mut().take(asked) {
         wake(plane.components.iter_mut())?;
         if resting {
             rest(plane.components.iter_mut())?;
         }
-        Ok(plane)
-    })
+    }
+    Ok(())
 }
 
 fn cpu_model(cpuinfo: &str) -> String {
