@@ -144,6 +144,7 @@ fn keep(
         .or_exit(Exit::Infrastructure)?;
     let booted =
         provider.boot(target, &artifacts, &Topology { profiles }, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
+    booted.wake_all().or_exit(Exit::Infrastructure)?;
     let kept = Kept::here(&options.name, &run, &booted.cluster.info);
     kept.write(paths).or_exit(Exit::Infrastructure)?;
     tell(&kept, options.json)?;

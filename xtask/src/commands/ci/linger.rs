@@ -50,6 +50,7 @@ pub(super) fn linger(setting: &Setting<'_>, booted: &Booted, run: &RunDir, green
 
 /// Leaves the VM running until Ctrl-C or `down`. Neither interrupts the run: its checks have ended.
 fn keep(setting: &Setting<'_>, booted: &Booted, run: &RunDir) -> anyhow::Result<()> {
+    booted.wake_all()?;
     let paths = setting.paths;
     let name = run.id().replace('/', ".");
     std::fs::create_dir_all(paths.clusters())?;
