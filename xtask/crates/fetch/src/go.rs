@@ -21,7 +21,6 @@ use crate::{Options, digest};
 
 const LOCK: &str = "go.lock";
 const MODULE: &str = "golang.org/toolchain";
-const DEFAULT_PROXY: &str = "";
 /// Programs in the module; a module has no modes.
 const PROGRAMS: [&str; 2] = ["bin/", "pkg/tool/"];
 
@@ -34,7 +33,7 @@ struct Pin {
 }
 
 /// The `go` program of the pinned toolchain for `arch`, a GOARCH; fetched if it is not in the cache. `proxy` is a
-/// GOPROXY; without one it is the public one.
+/// GOPROXY; without one nothing is fetched.
 ///
 /// # Errors
 /// There is none that is as new as `needed`, "1.26.0", or it cannot be downloaded, or is not what the lock says.
@@ -50,7 +49,10 @@ pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Opt
         bail!("{name} is not in the cache, and --offline forbids to download it (about 70 MiB)");
     }
     let zip = dir.with_extension(format!("{arch}.zip"));
-    let urls = addresses(proxy.unwrap_or(DEFAULT_PROXY), &name)?;
+    let Some(proxies) = proxy else {
+        bail!("{name} is not in the cache, and no Go module proxy is known: set GOPROXY to one, or install Go");
+    };
+    let urls = addresses(proxies, &name)?;
     let job = Job { label: name.clone(), urls, to: zip.clone(), size: 0, sha256: None };
     if !Client::new()?.all(&name, std::slice::from_ref(&job))?.is_empty() {
         bail!("no proxy has {name}: {}", job.urls.join(", "));
@@ -239,6 +241,7 @@ mod tests {
         }
         let asked = |arch, proxy| go_toolchain(arch, "1.26", proxy, &fixture.options).unwrap_err().to_string();
         assert!(asked("y", None).contains("names no toolchain for y"));
+        assert!(asked("x", None).contains("set GOPROXY"));
         assert!(asked("x", Some("off")).contains("GOPROXY is `off`"));
         fixture.server.shared.lock().unwrap().files.clear();
         assert!(fetched(&fixture, "1.26").unwrap_err().contains("no proxy has go1.26.8.linux-x"));
