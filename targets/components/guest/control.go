@@ -95,8 +95,6 @@ func serve(control *port, all *components) error {
 
 func (c *components) do(r *request) (message, error) {
 	switch r.Do {
-	case "ping":
-		return message{"unix_nanos": time.Now().UnixNano()}, nil
 	case "start":
 		pid, err := c.start(r.Name, r.Program, r.Args, r.Env)
 		return message{"pid": pid}, err
@@ -114,13 +112,8 @@ func (c *components) do(r *request) (message, error) {
 		return nil, writeFile(r.Path, os.FileMode(r.Mode), r.Data)
 	case "read":
 		return readFile(r.Path, r.Offset, r.Length)
-	case "remove":
-		return nil, os.RemoveAll(r.Path)
 	case "trim":
 		return nil, trim()
-	case "off":
-		unix.Sync()
-		return nil, unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	}
 	return nil, fmt.Errorf("unknown request %q", r.Do)
 }
