@@ -25,6 +25,7 @@ pub(crate) fn profile(tls: &TlsFiles) -> ProfileInfo {
         name: "default".into(),
         apiserver: "https://127.0.0.1:1".into(),
         tls: tls.clone(),
+        token: None,
         kubeconfig: PathBuf::new(),
         prefix: "/registry".into(),
         stores: Vec::new(),

@@ -78,6 +78,7 @@ pub(crate) fn apiserver(
         ("tls-cert-file", pki.server.cert.display().to_string()),
         ("tls-private-key-file", pki.server.key.display().to_string()),
         ("client-ca-file", pki.ca.display().to_string()),
+        ("token-auth-file", pki.tokens.display().to_string()),
         ("authorization-mode", "RBAC".into()),
         ("service-account-issuer", "https://kubernetes.default.svc".into()),
         ("service-account-signing-key-file", pki.service_account_key.display().to_string()),
@@ -112,7 +113,7 @@ pub(crate) fn fill(text: &str, run: &Path, servers: &BTreeMap<String, String>) -
         filled = filled.replace(&format!("{{store.{name}}}"), url);
     }
     while filled.contains("{key32}") {
-        filled = filled.replacen("{key32}", &key32()?, 1);
+        filled = filled.replacen("{key32}", &random_base64()?, 1);
     }
     Ok(filled)
 }
@@ -128,10 +129,11 @@ pub(crate) fn change(flags: &mut Flags, changes: &Flags) {
     }
 }
 
-fn key32() -> anyhow::Result<String> {
+/// 32 random bytes.
+pub(crate) fn random_base64() -> anyhow::Result<String> {
     let mut key = [0u8; 32];
     if SystemRandom::new().fill(&mut key).is_err() {
-        bail!("the system's random source gave nothing for an encryption key");
+        bail!("the system's random source gave nothing for a key");
     }
     Ok(STANDARD.encode(key))
 }

@@ -1,4 +1,5 @@
-//! Keys and certificates of one run: a CA, a server, an administrator, and the service-account key pair.
+//! Keys and certificates of one run: a CA, a server, an administrator (certificate and token), and the service-account
+//! key pair.
 //!
 //! All keys are ECDSA P-256, made fresh, written 0600 into the run's private folder and gone with it.
 
@@ -12,7 +13,12 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use crate::flags::random_base64;
 use crate::plan::Root;
+
+/// The administrator's name and group.
+const ADMIN: &str = "archproof";
+const ADMINS: &str = "system:masters";
 
 /// Paths of the PEM files.
 #[derive(Clone, Debug)]
@@ -22,6 +28,10 @@ pub(crate) struct Pki {
     pub(crate) server: TlsFiles,
     /// In group system:masters: authorized for everything, so that RBAC does not stand between suite and store.
     pub(crate) admin: TlsFiles,
+    /// The same administrator's bearer token.
+    pub(crate) token: PathBuf,
+    /// The apiserver's list of tokens: that one.
+    pub(crate) tokens: PathBuf,
     pub(crate) service_account_key: PathBuf,
     pub(crate) service_account_pub: PathBuf,
 }
@@ -33,9 +43,13 @@ pub(crate) fn create(run: &RunDir) -> anyhow::Result<Pki> {
     let ca_file = run.write_private("pki/ca.crt", ca.pem().as_bytes())?;
     let service_account = KeyPair::generate().context("failed to make the service-account key")?;
     let issue = |name: &str, params| issue(run, &ca, &ca_file, name, params);
+    let token = random_base64().context("failed to make the administrator's token")?;
     Ok(Pki {
         server: issue("server", server()?)?,
         admin: issue("admin", admin())?,
+        token: run.write_private("pki/token", token.as_bytes())?,
+        // Token, user, uid, groups: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
+        tokens: run.write_private("pki/tokens.csv", format!("{token},{ADMIN},{ADMIN},{ADMINS}\n").as_bytes())?,
         service_account_key: run.write_private("pki/sa.key", service_account.serialize_pem().as_bytes())?,
         service_account_pub: run.write_private("pki/sa.pub", service_account.public_key_pem().as_bytes())?,
         ca: ca_file,
@@ -59,6 +73,8 @@ pub(crate) fn below(folder: &Path) -> Pki {
         ca: file("ca.crt"),
         server: files("server"),
         admin: files("admin"),
+        token: file("token"),
+        tokens: file("tokens.csv"),
         service_account_key: file("sa.key"),
         service_account_pub: file("sa.pub"),
     }
@@ -76,6 +92,8 @@ impl Pki {
             ca: root.there(&self.ca),
             server: files(&self.server),
             admin: files(&self.admin),
+            token: root.there(&self.token),
+            tokens: root.there(&self.tokens),
             service_account_key: root.there(&self.service_account_key),
             service_account_pub: root.there(&self.service_account_pub),
         }
@@ -101,8 +119,8 @@ fn server() -> anyhow::Result<CertificateParams> {
 
 fn admin() -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "archproof");
-    params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    params.distinguished_name.push(DnType::CommonName, ADMIN);
+    params.distinguished_name.push(DnType::OrganizationName, ADMINS);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params
 }

@@ -257,6 +257,7 @@ impl Plan<'_> {
             name: profile.name.clone(),
             apiserver: url(port),
             tls: self.pki.admin.clone(),
+            token: Some(self.pki.token.clone()),
             kubeconfig,
             prefix: profile.prefix.clone(),
             stores: stores.collect(),

@@ -34,6 +34,7 @@ pub enum Transport {
 pub struct Api {
     client: kube::Client,
     base: String,
+    authorization: Option<String>,
     transport: Transport,
     limit: Duration,
 }
@@ -66,10 +67,27 @@ pub struct Streaming {
     pub body: Body,
 }
 
+/// What an administrator of a profile shows to its apiserver.
+pub(crate) struct Identity {
+    pub(crate) tls: tls::ClientConfig,
+    pub(crate) authorization: Option<String>,
+}
+
+impl Identity {
+    pub(crate) fn of(profile: &ProfileInfo) -> anyhow::Result<Identity> {
+        let Some(file) = &profile.token else {
+            return Ok(Identity { tls: tls::client(&profile.tls, tls::Alpn::Unset)?, authorization: None });
+        };
+        let token = std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))?;
+        let tls = tls::without_certificate(&profile.tls.ca, tls::Alpn::Unset)?;
+        Ok(Identity { tls, authorization: Some(format!("Bearer {}", token.trim())) })
+    }
+}
+
 impl Api {
     /// Does not connect yet; `limit` is for a whole answer.
     pub fn new(profile: &ProfileInfo, transport: Transport, limit: Duration) -> anyhow::Result<Api> {
-        let tls = tls::client(&profile.tls, tls::Alpn::Unset)?;
+        let Identity { tls, authorization } = Identity::of(profile)?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         // Head and body of a request are two writes: with Nagle's algorithm the second one waits for the delayed
@@ -85,7 +103,8 @@ impl Api {
             }
         };
         let service = hyper.build::<_, Body>(connector);
-        Ok(Api { client: kube::Client::new(service, "default"), base: profile.apiserver.clone(), transport, limit })
+        let client = kube::Client::new(service, "default");
+        Ok(Api { client, base: profile.apiserver.clone(), authorization, transport, limit })
     }
 
     pub fn transport(&self) -> Transport {
@@ -123,6 +142,9 @@ impl Api {
             .header(header::USER_AGENT, "archproof");
         if !request.body.is_empty() {
             builder = builder.header(header::CONTENT_TYPE, request.content_type);
+        }
+        if let Some(authorization) = &self.authorization {
+            builder = builder.header(header::AUTHORIZATION, authorization);
         }
         for (name, value) in &request.headers {
             builder = builder.header(*name, value);
@@ -184,6 +206,14 @@ impl std::fmt::Display for Request {
 impl Response {
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
+    }
+
+    /// The pause for which a server asks that refuses every kind of work for now: 429 with Retry-After. A cache that is
+    /// being filled says so ("storage is (re)initializing"), for a new custom resource and whenever its definition has
+    /// changed. client-go obeys it too, whatever the verb (rest/with_retry.go).
+    pub fn asks_for_patience(&self) -> Option<Duration> {
+        let seconds = self.header("retry-after").parse().ok()?;
+        (self.status == 429).then(|| Duration::from_secs(seconds))
     }
 
     /// The body as JSON; `Null` when it is none.
@@ -272,6 +302,18 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_429_with_seconds_asks_for_patience() {
+        for (status, header, seconds) in
+            [(429, Some("1"), Some(1)), (429, None, None), (429, Some("soon"), None), (504, Some("1"), None)]
+        {
+            let mut headers = HeaderMap::new();
+            headers.extend(header.map(|value| (header::RETRY_AFTER, value.parse().unwrap())));
+            let response = Response { status, headers, body: Bytes::new() };
+            assert_eq!(response.asks_for_patience(), seconds.map(Duration::from_secs), "{status} {header:?}");
+        }
+    }
 
     #[test]
     fn query_values_are_encoded() {

@@ -4,7 +4,7 @@ mod clean_up;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use http::Method;
@@ -259,14 +259,24 @@ impl Ctx {
         let path = resource.path(Some(&namespace));
         let etcd_prefix = self.profile().prefix.clone();
         let target = watch::Target { resource: resource.clone(), etcd_prefix };
-        let recorder = self.recorder(resource);
-        let open = watch::open(self.over(transport)?, recorder, &self.client, &path, &prefix, target, options);
-        match tokio::time::timeout(self.limit(30.0), open).await {
-            Ok(result) => Ok(result?),
-            Err(_) => {
-                Err(Stop::TimedOut { what: format!("the head of the answer to a watch with `{}`", options.query()) })
+        let (api, recorder) = (self.over(transport)?, self.recorder(resource));
+        let mut patience = self.patience();
+        loop {
+            let open = watch::open(api, recorder, &self.client, &path, &prefix, target.clone(), options);
+            let Ok(answer) = tokio::time::timeout(self.limit(30.0), open).await else {
+                let what = format!("the head of the answer to a watch with `{}`", options.query());
+                return Err(Stop::TimedOut { what });
+            };
+            let answer = answer?;
+            match &answer {
+                Err(refusal) if patience.has(refusal).await => self.count("asked again", 1),
+                _ => return Ok(answer),
             }
         }
+    }
+
+    fn patience(&self) -> Patience {
+        Patience { end: Instant::now() + self.limit(30.0) }
     }
 
     /// A raw request that is not recorded, for what has no place in a history.
@@ -408,7 +418,7 @@ impl Ctx {
         lock(&self.made).insert(made);
     }
 
-    /// Sends a request and records it with its answer.
+    /// Sends a request and records it with its answer; also one whose answer asks for patience, before it is sent again.
     async fn ask(&self, question: Question<'_>) -> anyhow::Result<Response> {
         self.ask_over(self.api()?, question).await
     }
@@ -417,25 +427,47 @@ impl Ctx {
         let Question { verb, resource, namespace, name, request } = question;
         let etcd_prefix = &self.profile().prefix;
         let recorder = self.recorder(resource);
-        let called = recorder.now();
-        let result = api.send(&request).await;
-        let returned = recorder.now();
-        let answer = match &result {
-            Ok(response) => answer(response, verb, resource, etcd_prefix),
-            Err(error) => Answer::Lost { error: format!("{error:#}") },
+        let mut patience = self.patience();
+        loop {
+            let called = recorder.now();
+            let result = api.send(&request).await;
+            let returned = recorder.now();
+            let answer = match &result {
+                Ok(response) => answer(response, verb, resource, etcd_prefix),
+                Err(error) => Answer::Lost { error: format!("{error:#}") },
+            };
+            recorder.operation(Operation {
+                client: Arc::clone(&self.client),
+                verb,
+                prefix: key(&resource.key_prefix(etcd_prefix, Some(namespace))),
+                key: (!name.is_empty()).then(|| key(&resource.key(etcd_prefix, namespace, name))),
+                query: request.query.clone(),
+                called,
+                returned,
+                answer,
+            });
+            self.count("operations", 1);
+            match &result {
+                Ok(response) if patience.has(response).await => self.count("asked again", 1),
+                _ => return result,
+            }
+        }
+    }
+}
+
+/// How long a server that asks for patience gets it.
+struct Patience {
+    end: Instant,
+}
+
+impl Patience {
+    /// Waits as long as the answer asks for; no, if it asks for nothing or there was enough.
+    async fn has(&mut self, response: &Response) -> bool {
+        let Some(pause) = response.asks_for_patience().filter(|pause| Instant::now() + *pause < self.end) else {
+            return false;
         };
-        recorder.operation(Operation {
-            client: Arc::clone(&self.client),
-            verb,
-            prefix: key(&resource.key_prefix(etcd_prefix, Some(namespace))),
-            key: (!name.is_empty()).then(|| key(&resource.key(etcd_prefix, namespace, name))),
-            query: request.query.clone(),
-            called,
-            returned,
-            answer,
-        });
-        self.count("operations", 1);
-        result
+        crate::wait::pause(pause).await;
+        true
     }
 }
 

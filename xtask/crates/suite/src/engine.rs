@@ -197,7 +197,10 @@ impl Engine<'_> {
                 Done::Traffic(result.map(|()| ctx.counters()))
             });
         }
-        for case in mine().filter(|case| matches!(case.check.run, check::Run::Scenario(_))) {
+        let mut cases: Vec<_> = mine().filter(|case| matches!(case.check.run, check::Run::Scenario(_))).collect();
+        // Those that want the profile for themselves come last: whoever comes after them has to wait for them too.
+        cases.sort_by_key(|case| case.check.is_exclusive(profile));
+        for case in cases {
             tasks.spawn(self.scenario(*case, field, Arc::clone(&all.slots)));
         }
         let trouble = self.wait_for_all(tasks).await?;

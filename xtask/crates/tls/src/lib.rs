@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use model::TlsFiles;
+pub use rustls::ClientConfig;
+use rustls::client::WantsClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ConfigBuilder, RootCertStore};
 
 /// Application protocols offered in the handshake, in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,24 +33,37 @@ pub fn install() {
 
 /// A configuration that trusts only `files.ca` and shows `files.cert`.
 pub fn client(files: &TlsFiles, alpn: Alpn) -> anyhow::Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(&files.ca)? {
-        roots.add(certificate).with_context(|| format!("{} is no usable CA certificate", files.ca.display()))?;
-    }
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .with_context(|| format!("failed to read the private key {}", files.key.display()))?;
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .context("ring offers no protocol version")?
-        .with_root_certificates(roots)
+    let config = trusting(&files.ca)?
         .with_client_auth_cert(certificates(&files.cert)?, key)
         .with_context(|| format!("{} does not fit {}", files.cert.display(), files.key.display()))?;
+    Ok(offering(config, alpn))
+}
+
+/// A configuration that trusts only `ca` and shows no certificate.
+pub fn without_certificate(ca: &Path, alpn: Alpn) -> anyhow::Result<ClientConfig> {
+    Ok(offering(trusting(ca)?.with_no_client_auth(), alpn))
+}
+
+fn trusting(ca: &Path) -> anyhow::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca)? {
+        roots.add(certificate).with_context(|| format!("{} is no usable CA certificate", ca.display()))?;
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("ring offers no protocol version")?;
+    Ok(config.with_root_certificates(roots))
+}
+
+fn offering(mut config: ClientConfig, alpn: Alpn) -> ClientConfig {
     config.alpn_protocols = match alpn {
         Alpn::Unset => Vec::new(),
         Alpn::Http1 => vec![b"http/1.1".to_vec()],
         Alpn::Http2 => vec![b"h2".to_vec()],
     };
-    Ok(config)
+    config
 }
 
 fn certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {

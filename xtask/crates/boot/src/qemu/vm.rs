@@ -87,8 +87,10 @@ impl Hardware<'_> {
     /// The arguments that decide what the guest sees; a snapshot is only good for the same ones.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let Machine { qemu, cpus, console, .. } = self.machine;
+        // Mitigations guard processes against each other, at a price that emulation multiplies; here all are ours.
         let kernel = format!(
-            "console={console} rdinit=/init panic=-1 oops=panic loglevel=5 random.trust_cpu=1 random.trust_bootloader=1"
+            "console={console} rdinit=/init panic=-1 oops=panic loglevel=5 mitigations=off \
+             random.trust_cpu=1 random.trust_bootloader=1"
         );
         let mut arguments: Vec<String> = Vec::new();
         let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);

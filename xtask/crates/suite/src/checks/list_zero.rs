@@ -1,10 +1,10 @@
 //! Lists with resourceVersion=0: any state that the store had.
 
 use std::collections::{BTreeMap, btree_map};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::Level::Must;
 use model::Resource;
+use tokio::sync::watch;
 
 use super::listed::{self, Entry, Page, fault_of_chain, follow, kinds, sample, state_at, with_content};
 use crate::check::{Check, Stop, Verdict};
@@ -19,8 +19,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
                       at the returned list resource version.",
     source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/cacher/cacher.go \
                  (computeListLimit)",
-    observed: "LIST with resourceVersion=0, alone, with NotOlderThan and with limit=2, all the time while objects are \
-                   created, changed and deleted; each answer is compared with the store at its revision. Where the limit \
+    observed: "LIST with resourceVersion=0, alone, with NotOlderThan and with limit=2, beside each of many writes that \
+                   create, change and delete objects; each answer is compared with the store at its revision. Where the limit \
                    is honoured (Events, which no cache serves) the tokens are followed.",
     by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersion=0&limit=2'",
     profiles: &["default"],
@@ -33,13 +33,8 @@ type Chain = (Option<usize>, Vec<Page>);
 
 async fn rv_zero(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
-        let done = AtomicBool::new(false);
-        let writing = async {
-            let written = write_a_crowd(ctx, &resource).await;
-            done.store(true, Ordering::Relaxed);
-            written
-        };
-        let (written, chains) = futures::join!(writing, read_zero(ctx, &resource, &done));
+        let (step, steps) = watch::channel(0);
+        let (written, chains) = futures::join!(write_a_crowd(ctx, &resource, step), read_zero(ctx, &resource, steps));
         written?;
         let mut states = BTreeMap::new();
         for (limit, pages) in chains? {
@@ -71,11 +66,12 @@ fn fault_of_any(pages: &[Page], stored: &[Entry], limit: Option<usize>) -> Optio
     fault_of_chain(pages, stored, if ignored { None } else { limit })
 }
 
-/// Creates objects and changes and deletes some of them, in an order of the case's seed.
-async fn write_a_crowd(ctx: &Ctx, resource: &Resource) -> Verdict {
+/// Creates objects and changes and deletes some of them, in an order of the case's seed; tells before each write.
+async fn write_a_crowd(ctx: &Ctx, resource: &Resource, telling: watch::Sender<usize>) -> Verdict {
     const STEPS: usize = 24;
     let mut living: BTreeMap<String, Object> = BTreeMap::new();
     for step in 0..STEPS {
+        telling.send_replace(step);
         let name = format!("o{}", ctx.random().usize(0..6));
         let deletes = ctx.random().usize(0..4) == 0;
         match living.remove(&name) {
@@ -93,12 +89,12 @@ async fn write_a_crowd(ctx: &Ctx, resource: &Resource) -> Verdict {
     Ok(())
 }
 
-/// Lists in three ways in turn until the writer has ended, and once more.
-async fn read_zero(ctx: &Ctx, resource: &Resource, done: &AtomicBool) -> Result<Vec<Chain>, Stop> {
+/// Lists in three ways in turn while the writer is at work, at most once for each write, and once more when it has ended.
+async fn read_zero(ctx: &Ctx, resource: &Resource, mut writes: watch::Receiver<usize>) -> Result<Vec<Chain>, Stop> {
     const LIMIT: usize = 2;
     let mut chains = Vec::new();
     loop {
-        let last = done.load(Ordering::Relaxed);
+        let last = writes.changed().await.is_err();
         for (limit, query) in [
             (None, "resourceVersion=0"),
             (None, "resourceVersion=0&resourceVersionMatch=NotOlderThan"),

@@ -1,10 +1,10 @@
 //! What a GET at a resource version promises: any state at 0, none older at n. The far future is in `rv_too_large`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use model::Level::Must;
+use tokio::sync::watch;
 
 use super::listed::{difference, revision};
 use crate::api::Response;
@@ -20,8 +20,8 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "GET with resourceVersion=0 is answered with a state that the object had, possibly an old one, and \
                       never with 504.",
         source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/cacher/cacher.go (Get)",
-        observed: "Three readers GET with resourceVersion=0 all the time while the object is created, updated, deleted \
-                   and created again. Each answer is 404, or equals in every field what a write was answered with at \
+        observed: "Three readers GET with resourceVersion=0 beside each of many writes that create, update and delete \
+                   the object and create it again. Each answer is 404, or equals in every field what a write was answered with at \
                    that resource version, and the store has the same at that revision.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps/a?resourceVersion=0'",
         profiles: &["default"],
@@ -61,14 +61,9 @@ pub(super) fn has_waited(time: Duration) -> bool {
 type States = BTreeMap<u64, Object>;
 
 async fn get_zero_any(ctx: &Ctx) -> Verdict {
-    let done = AtomicBool::new(false);
-    let writing = async {
-        let states = write_a_life(ctx).await;
-        done.store(true, Ordering::Relaxed);
-        states
-    };
-    let (states, first, second, third) =
-        futures::join!(writing, read_zero(ctx, &done), read_zero(ctx, &done), read_zero(ctx, &done));
+    let (step, steps) = watch::channel(0);
+    let read = || read_zero(ctx, steps.clone());
+    let (states, first, second, third) = futures::join!(write_a_life(ctx, step), read(), read(), read());
     let states = states?;
     let mut seen = BTreeMap::new();
     for answer in [first?, second?, third?].concat() {
@@ -91,8 +86,8 @@ async fn get_zero_any(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Creates, updates, deletes and creates again; gives every state.
-async fn write_a_life(ctx: &Ctx) -> anyhow::Result<States> {
+/// Creates, updates, deletes and creates again, and tells before each update; gives every state.
+async fn write_a_life(ctx: &Ctx, telling: watch::Sender<usize>) -> anyhow::Result<States> {
     const UPDATES: usize = 15;
     let mut states = States::new();
     for life in ["first", "second"] {
@@ -101,6 +96,7 @@ async fn write_a_life(ctx: &Ctx) -> anyhow::Result<States> {
         ctx.try_get(&CONFIG_MAPS, "a", &format!("resourceVersion={}", object.rv_text())).await?;
         states.insert(object.rv(), object.clone());
         for n in 0..UPDATES {
+            telling.send_modify(|steps| *steps += 1);
             object = ctx.update(&CONFIG_MAPS, &object.with("data.k", n.to_string())).await?;
             states.insert(object.rv(), object.clone());
         }
@@ -111,11 +107,11 @@ async fn write_a_life(ctx: &Ctx) -> anyhow::Result<States> {
     Ok(states)
 }
 
-/// Reads until the writer has ended, and once more.
-async fn read_zero(ctx: &Ctx, done: &AtomicBool) -> anyhow::Result<Vec<Response>> {
+/// Reads while the writer is at work, at most once for each write, and once more when it has ended.
+async fn read_zero(ctx: &Ctx, mut writes: watch::Receiver<usize>) -> anyhow::Result<Vec<Response>> {
     let mut answers = Vec::new();
     loop {
-        let last = done.load(Ordering::Relaxed);
+        let last = writes.changed().await.is_err();
         answers.push(ctx.try_get(&CONFIG_MAPS, "a", "resourceVersion=0").await?);
         if last {
             return Ok(answers);

@@ -8,7 +8,7 @@ use model::Resource;
 use model::history::FrameKind;
 use serde_json::{Value, json};
 
-use super::watch_start::{initial_events, open, wait_until_cached};
+use super::watch_start::{initial_events, open};
 use super::watch_truth::{Told, Truth, changes, fail, first_difference, names, sow, while_writing};
 use crate::api::Transport;
 use crate::check::{Check, Stop, Verdict};
@@ -45,7 +45,6 @@ const STREAMS: [u32; 3] = [4, 8, 16];
 
 async fn bookmark(ctx: &Ctx) -> Verdict {
     let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "marks", "Mark").await?;
-    wait_until_cached(ctx, &custom).await?;
     of_initial_events(ctx).await?;
     let names = names(6);
     sow(ctx, &names).await?;

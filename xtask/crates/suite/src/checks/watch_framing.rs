@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::watch_raw::{Cut, Raw, lines, request, shown};
-use crate::api::{JSON, Transport, chain};
+use crate::api::{Identity, JSON, Transport, chain};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::object::{CONFIG_MAPS, Object, config_map};
@@ -135,13 +135,16 @@ impl Socket<()> {
         let what = request(ctx, &CONFIG_MAPS, query).await?;
         let server: Uri = ctx.profile().apiserver.parse().context("the apiserver's address is no URI")?;
         let host = server.authority().context("the apiserver's address has no host")?.to_string();
+        let identity = Identity::of(ctx.profile())?;
+        let authorization = identity.authorization.map(|value| format!("Authorization: {value}\r\n"));
+        let authorization = authorization.unwrap_or_default();
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls::client(&ctx.profile().tls, tls::Alpn::Unset)?)
+            .with_tls_config(identity.tls)
             .https_only()
             .enable_http1()
             .build();
         let text = format!(
-            "GET {}?{} HTTP/1.1\r\nHost: {host}\r\nAccept: {JSON}\r\nUser-Agent: archproof\r\n\r\n",
+            "GET {}?{} HTTP/1.1\r\nHost: {host}\r\nAccept: {JSON}\r\nUser-Agent: archproof\r\n{authorization}\r\n",
             what.path, what.query
         );
         let connect = async {

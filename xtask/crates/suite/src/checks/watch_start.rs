@@ -17,7 +17,6 @@ use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::object::{CONFIG_MAPS, Object, SECRETS};
 use crate::scenario;
-use crate::wait::until;
 use crate::watch::{Event, Watch, WatchOptions};
 
 pub(super) static CHECKS: &[Check] = &[
@@ -224,7 +223,6 @@ async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
     let only = ctx.create(&idle, &Object::new(&idle, "only")).await?;
     let key = ctx.key(&idle, "only").await?;
     let truth = Truth(vec![Told { word: "ADDED".into(), key: key.as_str().into(), rv: only.rv() }]);
-    wait_until_cached(ctx, &idle).await?;
     for transport in TRANSPORTS {
         let other = ctx.create(&SECRETS, &Object::new(&SECRETS, &transport.name().replace('/', "-"))).await?;
         let written = other.rv();
@@ -314,19 +312,6 @@ pub(super) async fn open(
     ctx.try_watch(transport, resource, options)
         .await?
         .map_err(|refusal| Stop::failed(format!("watch with `{query}` was refused: {refusal}")))
-}
-
-/// Waits until watches of a resource that was just defined are accepted: until its cache is filled they get 429.
-pub(super) async fn wait_until_cached(ctx: &Ctx, resource: &Resource) -> Result<(), Stop> {
-    let what = format!("the watch cache of {}", resource.plural);
-    until(&what, ctx.limit(30.0), Duration::from_millis(50), || async {
-        let options = WatchOptions::default().timeout(1);
-        Ok(match ctx.try_watch(Transport::Http2, resource, &options).await? {
-            Ok(_) => Ok(()),
-            Err(refusal) => Err(refusal.to_string()),
-        })
-    })
-    .await
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ use crate::object::{DEFINITIONS, NAMESPACES, Object};
 const PAGE: usize = 250;
 const AT_ONCE: usize = 8;
 
+const DELETE: &str = "gracePeriodSeconds=0&propagationPolicy=Background";
+
 impl Ctx {
     /// Removes everything that the case created. Objects with finalizers are freed of them.
     pub async fn clean_up(&self) -> anyhow::Result<()> {
@@ -36,10 +38,13 @@ impl Ctx {
         Ok(())
     }
 
-    /// Deletes in pages: under emulation a thousand objects take longer than the server allows one request.
+    /// Deletes in pages: under emulation a thousand objects take longer than the server allows one request. What is left
+    /// of a page is held by finalizers.
     async fn clear(&self, resource: &Resource, namespace: &str) -> anyhow::Result<()> {
         let path = resource.path(Some(namespace));
         loop {
+            let request = Request::new(Method::DELETE, path.clone()).query(format!("{DELETE}&limit={PAGE}"));
+            self.send(&request).await?;
             let page = self.send(&Request::get(path.clone()).query(format!("limit={PAGE}"))).await?;
             if page.status == 404 {
                 // The custom resource's definition is gone already, and its objects with it.
@@ -57,8 +62,7 @@ impl Ctx {
 
     async fn remove(&self, resource: &Resource, namespace: &str, name: &str) -> anyhow::Result<()> {
         let path = object_path(resource, namespace, name);
-        let request =
-            Request::new(Method::DELETE, path.clone()).query("gracePeriodSeconds=0&propagationPolicy=Background");
+        let request = Request::new(Method::DELETE, path.clone()).query(DELETE);
         let answer = self.ask(Question { verb: Verb::Delete, resource, namespace, name, request }).await?;
         // CustomResourceDefinitions have a finalizer that the server itself handles.
         let held = !Object(answer.json()).meta("deletionTimestamp").is_empty() && resource != &*DEFINITIONS;
