@@ -34,8 +34,9 @@ type request struct {
 	Offset int64  `json:"offset"`
 	Length int64  `json:"length"`
 
-	UnixNanos int64 `json:"unix_nanos"`
-	Millis    int64 `json:"millis"`
+	UnixNanos  int64 `json:"unix_nanos"`
+	LostTimers bool  `json:"lost_timers"`
+	Millis     int64 `json:"millis"`
 }
 
 // message is a line of JSON to the harness.
@@ -103,7 +104,7 @@ func (c *components) do(r *request) (message, error) {
 	case "wait":
 		return c.wait(r.Name, time.Duration(r.Millis)*time.Millisecond)
 	case "clock":
-		return nil, setClock(r.UnixNanos, r.Data)
+		return nil, setClock(r.UnixNanos, r.LostTimers, r.Data)
 	case "timers":
 		return timers(time.Duration(r.Millis) * time.Millisecond)
 	case "measure":
@@ -138,10 +139,14 @@ func (c *components) wait(name string, limit time.Duration) (message, error) {
 }
 
 // setClock also feeds fresh random bytes to the kernel: a restored guest repeats the old ones.
-func setClock(nanos int64, random string) error {
-	now := unix.NsecToTimeval(nanos)
-	if err := unix.Settimeofday(&now); err != nil {
-		return fmt.Errorf("set the clock: %w", err)
+func setClock(nanos int64, lostTimers bool, random string) error {
+	if lostTimers {
+		if err := rearm(nanos); err != nil {
+			return err
+		}
+	}
+	if err := setTime(nanos); err != nil {
+		return err
 	}
 	bytes, err := base64.StdEncoding.DecodeString(random)
 	if err != nil || len(bytes) == 0 {

@@ -300,6 +300,7 @@ pub(crate) fn target() -> Target {
     };
     let machine = Machine {
         warm: true,
+        lost_timers: None,
         debian: "x".into(),
         suites: vec!["test".into()],
         host_suites: vec!["test".into()],

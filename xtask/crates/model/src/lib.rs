@@ -19,7 +19,9 @@ pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileIn
 pub use durations::Durations;
 pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;
-pub use machine::{Machine, MachineFiles, MachineInfo, Memory, PackageUsed, Qemu, SystemEmulator};
+pub use machine::{
+    LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
+};
 pub use outcome::{Level, Outcome};
 pub use resource::{Resource, StoredResource};
 pub use target::{ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfileStore, Target};

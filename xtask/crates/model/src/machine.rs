@@ -3,6 +3,7 @@
 //! The field comments are the reference for `machine:` in `targets/<name>.yaml`. The files come from the fetch stage and
 //! go to the boot stage.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -30,11 +31,31 @@ pub struct Machine {
     /// Whether a guest comes up healthy from a memory snapshot; where it does not, every boot is cold.
     #[serde(default = "yes")]
     pub warm: bool,
+    /// What QEMU needs told about a machine whose processors' timers it does not save.
+    #[serde(default)]
+    pub lost_timers: Option<LostTimers>,
     /// The kernel's console device, and what the kernel is told beyond it.
     pub console: String,
     /// Used instead of the measured slowness when set.
     #[serde(default)]
     pub factor: Option<u32>,
+}
+
+/// A machine that comes back from a memory snapshot with timers that nothing will ever start again, and without the
+/// interrupts that were pending. It is saved at a moment when none are, and the guest starts the timers anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LostTimers {
+    /// Registers of QEMU's `info registers` that tell of each processor that it idles and nothing is pending.
+    pub idle: BTreeMap<String, MaskedValue>,
+}
+
+/// A register has these bits, of those in the mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaskedValue {
+    pub mask: u64,
+    pub value: u64,
 }
 
 fn yes() -> bool {

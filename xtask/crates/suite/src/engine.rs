@@ -13,7 +13,7 @@ use futures::future::join_all;
 use model::history::History;
 use model::{Cluster, Control, ControlError, Event, Outcome, ProfileInfo, StoredResource};
 use proc::interrupt;
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::check::{self, Check, Stop, Verdict};
@@ -77,8 +77,6 @@ struct Engine<'a> {
 struct Field {
     ground: Arc<Ground>,
     collectors: Vec<(String, Collector, Recorder)>,
-    /// Held shared by ordinary cases and alone by those that need the profile for themselves.
-    gate: Arc<RwLock<()>>,
 }
 
 /// What all profiles of a run share.
@@ -176,36 +174,44 @@ impl Engine<'_> {
             stores,
             resources: Arc::clone(&all.resources),
         });
-        Ok(Field { ground, collectors, gate: Arc::default() })
+        Ok(Field { ground, collectors })
     }
 
-    /// Runs the profile's scenarios and the traffic for the judges. Returns why the traffic failed, if it did.
+    /// Runs the profile's scenarios and the traffic for the judges, and then those scenarios, one by one, that want the
+    /// profile for themselves. Returns why the traffic failed, if it did.
     async fn scenarios(&self, plan: &Plan, all: &Run, field: &Field) -> anyhow::Result<Option<String>> {
-        let mut tasks: JoinSet<Done> = JoinSet::new();
         let profile = field.ground.profile.name.as_str();
         let mine = || plan.cases.iter().filter(|case| case.profile == profile);
+        let scenarios = mine().filter(|case| matches!(case.check.run, check::Run::Scenario(_)));
+        let (alone, together): (Vec<&Case>, Vec<&Case>) =
+            scenarios.partition(|case| case.check.is_exclusive(case.profile));
+        let mut tasks: JoinSet<Done> = JoinSet::new();
         if mine().any(|case| matches!(case.check.run, check::Run::Judge)) {
-            let ctx = Ctx::new(Arc::clone(&field.ground), TRAFFIC, self.options.seed);
-            let gate = Arc::clone(&field.gate);
-            let limit = CASE_LIMIT.mul_f64(self.cluster.info.factor);
-            let clean_up_limit = CLEAN_UP_LIMIT.mul_f64(self.cluster.info.factor);
-            tasks.spawn(async move {
-                let _shared = gate.read_owned().await;
-                let result = limited(limit, "the traffic's end", traffic::run(&ctx)).await;
-                // Left-overs of the traffic are noticed with those of the cases.
-                let _ = tokio::time::timeout(clean_up_limit, ctx.clean_up()).await;
-                Done::Traffic(result.map(|()| ctx.counters()))
-            });
+            tasks.spawn(self.traffic(field));
         }
-        let mut cases: Vec<_> = mine().filter(|case| matches!(case.check.run, check::Run::Scenario(_))).collect();
-        // Those that want the profile for themselves come last: whoever comes after them has to wait for them too.
-        cases.sort_by_key(|case| case.check.is_exclusive(profile));
-        for case in cases {
+        for case in together {
             tasks.spawn(self.scenario(*case, field, Arc::clone(&all.slots)));
         }
         let trouble = self.wait_for_all(tasks).await?;
+        for case in alone {
+            let mut tasks = JoinSet::new();
+            tasks.spawn(self.scenario(*case, field, Arc::clone(&all.slots)));
+            self.wait_for_all(tasks).await?;
+        }
         self.unless_it_breaks(self.wait_until_clean(field)).await?;
         Ok(trouble)
+    }
+
+    fn traffic(&self, field: &Field) -> impl Future<Output = Done> + Send + use<> {
+        let ctx = Ctx::new(Arc::clone(&field.ground), TRAFFIC, self.options.seed);
+        let limit = CASE_LIMIT.mul_f64(self.cluster.info.factor);
+        let clean_up_limit = CLEAN_UP_LIMIT.mul_f64(self.cluster.info.factor);
+        async move {
+            let result = limited(limit, "the traffic's end", traffic::run(&ctx)).await;
+            // Left-overs of the traffic are noticed with those of the cases.
+            let _ = tokio::time::timeout(clean_up_limit, ctx.clean_up()).await;
+            Done::Traffic(result.map(|()| ctx.counters()))
+        }
     }
 
     /// Waits for the tasks, a dead component, or Ctrl-C, whichever comes first.
@@ -248,15 +254,9 @@ impl Engine<'_> {
 
     fn scenario(&self, case: Case, field: &Field, slots: Arc<Semaphore>) -> impl Future<Output = Done> + Send + use<> {
         let ground = Arc::clone(&field.ground);
-        let gate = Arc::clone(&field.gate);
         let sink = Arc::clone(&self.sink);
         let options = self.options.clone();
         async move {
-            let _guards = if case.check.is_exclusive(case.profile) {
-                (Some(gate.write_owned().await), None)
-            } else {
-                (None, Some(gate.read_owned().await))
-            };
             let Ok(_slot) = slots.acquire().await else { return Done::Case };
             sink(Event::CaseStarted { at: now(), case: case.name() });
             let begin = Instant::now();

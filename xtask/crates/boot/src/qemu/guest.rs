@@ -26,6 +26,8 @@ use crate::host::{Host, Program, Running};
 
 /// The guest answers within milliseconds; this is for a host that is busy with several guests.
 const ANSWER: Duration = Duration::from_secs(60);
+/// How long a restored guest gets to start its timers: it takes a few milliseconds, or never happens.
+const REVIVAL: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const AFTER_KILL: Duration = Duration::from_secs(60);
 /// Of a file, in one answer.
@@ -100,12 +102,23 @@ impl Guest {
 
     /// Sets the clock and gives the kernel fresh random bytes.
     pub(crate) fn set_clock(&self) -> anyhow::Result<()> {
+        self.clock(false, ANSWER)
+    }
+
+    /// Sets the clock in a guest whose timers were lost, so that the kernel starts them anew.
+    pub(crate) fn revive_timers(&self) -> anyhow::Result<()> {
+        self.clock(true, REVIVAL)
+    }
+
+    fn clock(&self, lost_timers: bool, limit: Duration) -> anyhow::Result<()> {
         let mut seed = [0_u8; SEED];
         if SystemRandom::new().fill(&mut seed).is_err() {
             bail!("the system's random source gave nothing for the guest");
         }
         let now = time::OffsetDateTime::now_utc().unix_timestamp_nanos();
-        self.ask(json!({ "do": "clock", "unix_nanos": i64::try_from(now)?, "data": STANDARD.encode(seed) }), ANSWER)?;
+        let (now, data) = (i64::try_from(now)?, STANDARD.encode(seed));
+        let request = json!({ "do": "clock", "unix_nanos": now, "lost_timers": lost_timers, "data": data });
+        self.ask(request, limit)?;
         Ok(())
     }
 

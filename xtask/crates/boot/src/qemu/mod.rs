@@ -170,8 +170,11 @@ impl Job<'_> {
             let (guest, doors) = self.start(Begin::Restored)?;
             let state = snapshot.state().display().to_string();
             guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).restore(&state)?;
-            guest.set_clock()?;
-            guest.check_timers(TIMERS).context("the restored guest is not healthy")?;
+            let revived = match self.machine.lost_timers {
+                Some(_) => guest.revive_timers(),
+                None => guest.set_clock(),
+            };
+            revived.and_then(|()| guest.check_timers(TIMERS)).context("the restored guest is not healthy")?;
             let host: Arc<dyn Host> = Arc::new(GuestHost(Arc::new(guest)));
             let factor = snapshot.factor();
             let pki = pki::existing(self.run);
@@ -376,7 +379,7 @@ impl Job<'_> {
         let draft = place.draft()?;
         guest.trim()?;
         let mut qmp = guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner());
-        qmp.save(&draft.state().display().to_string())?;
+        qmp.save(&draft.state().display().to_string(), self.machine.lost_timers.as_ref())?;
         let folders: Vec<String> =
             self.request.topology.profiles.iter().map(|p| p.name.clone()).chain(["pki".to_owned()]).collect();
         let size = place.save(&draft, self.run, &folders, factor)?;

@@ -2,11 +2,13 @@
 //!
 //! https://www.qemu.org/docs/master/interop/qmp-spec.html
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use model::{LostTimers, MaskedValue};
 use proc::deadline::pause;
 use serde_json::{Value, json};
 
@@ -16,6 +18,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 const CHANNELS: u32 = 2;
 /// Gigabytes, to or from a disk that may be slow.
 const MIGRATION: Duration = Duration::from_secs(300);
+/// A guest whose components rest idles nearly all the time.
+const IDLE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 pub(crate) struct Qmp {
@@ -53,8 +57,11 @@ impl Qmp {
     }
 
     /// Stops the processors and writes memory and devices to `file`.
-    pub(crate) fn save(&mut self, file: &str) -> anyhow::Result<()> {
-        self.run("stop", json!({}))?;
+    pub(crate) fn save(&mut self, file: &str, lost_timers: Option<&LostTimers>) -> anyhow::Result<()> {
+        match lost_timers {
+            Some(lost) => self.stop_idle(&lost.idle)?,
+            None => drop(self.run("stop", json!({}))?),
+        }
         self.prepare()?;
         self.run("migrate", json!({ "uri": format!("file:{file}") }))?;
         self.migrated("completed")
@@ -86,6 +93,25 @@ impl Qmp {
         Ok(())
     }
 
+    /// Stops the processors at a moment when all of them idle.
+    fn stop_idle(&mut self, idle: &BTreeMap<String, MaskedValue>) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        loop {
+            self.run("stop", json!({}))?;
+            let answer = self.run("human-monitor-command", json!({ "command-line": "info registers -a" }))?;
+            let registers = answer.as_str().unwrap_or_default();
+            if are_idle(registers, idle)? {
+                return Ok(());
+            }
+            self.run("cont", json!({}))?;
+            if begin.elapsed() > IDLE {
+                bail!("the guest's processors were not all idle at any moment of {} s", IDLE.as_secs());
+            }
+            proc::interrupt::check()?;
+            pause(LOOK_EVERY);
+        }
+    }
+
     fn migrated(&mut self, wanted: &str) -> anyhow::Result<()> {
         let begin = Instant::now();
         loop {
@@ -115,5 +141,42 @@ impl Qmp {
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Whether every register of that name, one for each processor, has the value. `registers` is a table of names and
+/// hexadecimal numbers, as QEMU prints it.
+fn are_idle(registers: &str, idle: &BTreeMap<String, MaskedValue>) -> anyhow::Result<bool> {
+    let words: Vec<&str> = registers.split_whitespace().collect();
+    for (name, wanted) in idle {
+        let values: Vec<u64> = words
+            .windows(2)
+            .filter(|pair| pair[0] == name)
+            .filter_map(|pair| u64::from_str_radix(pair[1], 16).ok())
+            .collect();
+        if values.is_empty() {
+            bail!("QEMU's monitor shows no register {name}");
+        }
+        if values.iter().any(|value| value & wanted.mask != wanted.value) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_processors_have_to_idle() {
+        let idle = BTreeMap::from([("ESTAT".to_owned(), MaskedValue { mask: 0x7fff, value: 0 })]);
+        let shown = |first: &str, second: &str| {
+            format!("CPU#0\n PC=9000  FCSR0 0x0\nCRMD b4 ESTAT {first}\n\nCPU#1\nCRMD b4 ESTAT {second}\n")
+        };
+        for (first, second, expected) in [("0000", "b0000", true), ("0000", "b0800", false), ("b1800", "0", false)] {
+            assert_eq!(are_idle(&shown(first, second), &idle).unwrap(), expected, "{first} {second}");
+        }
+        assert!(are_idle("CPU#0 PC 1", &idle).unwrap_err().to_string().contains("no register ESTAT"));
     }
 }

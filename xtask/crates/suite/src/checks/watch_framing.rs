@@ -40,7 +40,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 const LARGE: usize = 300_000;
 /// How long the streams last, in seconds: the end of the last chunk is looked at, too. Where the machine was too slow to
 /// write everything in time, longer ones follow.
-const STREAMS: [u32; 3] = [3, 20, 120];
+const STREAMS: [u32; 5] = [3, 8, 20, 50, 120];
 
 async fn http_framing(ctx: &Ctx) -> Verdict {
     for seconds in STREAMS {

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// How far each processor's timer is ahead of the clock; to set them all must take less.
+	ahead = time.Second
+	// How far the clock is set ahead, at least: more than ahead and the time since the guest was restored.
+	leap = time.Minute
+)
+
+// rearm sets the clock in a way that makes the kernel program the timer of every processor anew.
+//
+// QEMU does not save the timers of loong64: a restored kernel waits for interrupts that never come, and programs no timer
+// that it takes for programmed already. When the clock is set, it evaluates the timers of those other processors anew
+// where that makes one expire. So each gets a timer, and the clock is set on each.
+func rearm(nanos int64) error {
+	done := make(chan error)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine, and its affinity with it.
+		runtime.LockOSThread()
+		done <- leaps(nanos)
+	}()
+	return <-done
+}
+
+func leaps(nanos int64) error {
+	// Ahead of processes that nothing interrupts as long as no timer does.
+	priority := int32(1)
+	if _, _, errno := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_FIFO, uintptr(unsafe.Pointer(&priority))); errno != 0 {
+		return errno
+	}
+	cpus := runtime.NumCPU()
+	begin := time.Now().UnixNano()
+	step := max((nanos-begin)/int64(cpus), int64(leap))
+	for setter := range cpus {
+		for cpu := range cpus {
+			timer, err := expireAfterLeap(cpu)
+			if err != nil {
+				return fmt.Errorf("a timer on processor %d: %w", cpu, err)
+			}
+			defer unix.Close(timer)
+		}
+		if err := pin(setter); err != nil {
+			return err
+		}
+		if err := setTime(begin + int64(setter+1)*step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setTime(nanos int64) error {
+	now := unix.NsecToTimeval(nanos)
+	if err := unix.Settimeofday(&now); err != nil {
+		return fmt.Errorf("set the clock: %w", err)
+	}
+	return nil
+}
+
+// expireAfterLeap sets a timer of this processor. The thread is pinned to it.
+func expireAfterLeap(cpu int) (int, error) {
+	if err := pin(cpu); err != nil {
+		return 0, err
+	}
+	timer, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_CLOEXEC)
+	if err != nil {
+		return 0, err
+	}
+	at := unix.ItimerSpec{Value: unix.NsecToTimespec(time.Now().Add(ahead).UnixNano())}
+	return timer, unix.TimerfdSettime(timer, unix.TFD_TIMER_ABSTIME, &at, nil)
+}
+
+func pin(cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	return unix.SchedSetaffinity(0, &set)
+}
