@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError};
+use proc::interrupt;
 use rustix::process::Signal;
 
 use crate::component::Component;
 use crate::host::Host;
 use crate::plan::ControlPlane;
+use crate::qemu::Snapshots;
 use crate::{flags, plan};
 
 /// A memory snapshot that was made: its size on disk, and how long the guest stood still for it.
@@ -39,6 +41,7 @@ impl Booted {
         artifacts: &Artifacts,
         host: Arc<dyn Host>,
         planes: Vec<ControlPlane>,
+        snapshot: Option<Snapshots>,
     ) -> Booted {
         let mut components = BTreeMap::new();
         let mut data = Vec::new();
@@ -47,12 +50,8 @@ impl Booted {
             info.profiles.insert(plane.info.name.clone(), plane.info);
             data.extend(plane.data);
         }
-        let processes = Arc::new(Processes {
-            host,
-            resting: info.awake.is_some(),
-            warm: info.machine.as_ref().is_some_and(|m| m.warm),
-            components: Mutex::new(components),
-        });
+        let processes =
+            Arc::new(Processes { host, resting: info.awake.is_some(), snapshot, components: Mutex::new(components) });
         let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
         let control: Arc<dyn Control> = processes.clone();
         Booted { cluster: Cluster { info, control: Some(control) }, versions, saved: None, processes, data }
@@ -117,8 +116,8 @@ struct Processes {
     host: Arc<dyn Host>,
     /// Whether profiles rest while nobody uses them.
     resting: bool,
-    /// Whether everything was restored from a memory snapshot.
-    warm: bool,
+    /// Where the memory snapshot lies from which everything was restored.
+    snapshot: Option<Snapshots>,
     components: Mutex<BTreeMap<String, Component>>,
 }
 
@@ -145,9 +144,20 @@ impl Processes {
         };
         let result = work(taken.iter_mut());
         self.lock().extend(taken.into_iter().map(|component| (component.name.clone(), component)));
-        let advice =
-            if self.warm { "; this guest was restored from a memory snapshot, --cold boots it anew" } else { "" };
-        result.map_err(|error| ControlError(format!("profile `{profile}`: {error:#}{advice}")))
+        result.map_err(|error| ControlError(format!("profile `{profile}`: {error:#}{}", self.drop_snapshot())))
+    }
+}
+
+impl Processes {
+    /// The health gate asked the first of the resting profiles only: what does not wake may have been saved ill.
+    fn drop_snapshot(&self) -> &'static str {
+        match &self.snapshot {
+            Some(snapshot) if interrupt::check().is_ok() => {
+                snapshot.remove();
+                "; the memory snapshot from which it was restored was dropped, the next run boots cold"
+            }
+            _ => "",
+        }
     }
 }
 

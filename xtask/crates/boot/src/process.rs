@@ -56,7 +56,7 @@ pub fn up_on(
         profiles: BTreeMap::new(),
         machine: None,
     };
-    Ok(Booted::new(info, artifacts, host, planes))
+    Ok(Booted::new(info, artifacts, host, planes, None))
 }
 
 /// A shell script that starts a profile by hand: the same programs, flags, files and certificates, and nothing else.

@@ -33,6 +33,7 @@ use crate::pki::{self, Pki};
 use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, side_by_side, wake};
 
 use guest::{Guest, GuestHost};
+pub(crate) use snapshot::Place as Snapshots;
 use snapshot::Snapshot;
 use vm::{Begin, Hardware, Vm};
 
@@ -94,6 +95,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     };
     interrupt::check()?;
     let info = job.info(&up, notes);
+    let snapshot = if up.warm { Some(job.snapshots()?) } else { None };
     let how = if up.warm { "warm" } else { "cold" };
     phase.done(&format!(
         "{} control planes ready, {}, {how}, factor {:.1}",
@@ -101,7 +103,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         info.execution,
         info.factor
     ));
-    let mut booted = Booted::new(info, request.artifacts, up.host, up.planes);
+    let mut booted = Booted::new(info, request.artifacts, up.host, up.planes, snapshot);
     booted.saved = up.saved;
     Ok(booted)
 }
@@ -389,7 +391,7 @@ impl Job<'_> {
         Ok(size)
     }
 
-    fn snapshots(&self) -> anyhow::Result<snapshot::Place> {
+    fn snapshots(&self) -> anyhow::Result<Snapshots> {
         let Request { target, artifacts, files, topology, .. } = self.request;
         let mut inputs = vec![files.digest.clone(), files.emulator.version.clone()];
         inputs.extend(
@@ -406,7 +408,7 @@ impl Job<'_> {
             inputs.push(std::fs::read_to_string("/proc/cpuinfo").map(|text| cpu_model(&text)).unwrap_or_default());
         }
         let names: Vec<&str> = topology.profiles.iter().map(|p| p.name.as_str()).collect();
-        Ok(snapshot::Place::new(self.request.cache, format!("{} {}", target.name, names.join(",")), &inputs))
+        Ok(Snapshots::new(self.request.cache, format!("{} {}", target.name, names.join(",")), &inputs))
     }
 
     fn execution(&self) -> String {

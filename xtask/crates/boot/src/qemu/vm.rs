@@ -140,7 +140,7 @@ impl Vm {
         }
         add("-chardev", format!("socket,id={SHELL},path={SHELL},server=on,wait=off"));
         add("-serial", format!("chardev:{CONSOLE}"));
-        add("-mon", format!("chardev={MONITOR},mode=control"));
+        add("-qmp", format!("chardev:{MONITOR}"));
         let name = "qemu".to_owned();
         let spec = Spec {
             name,
