@@ -3,6 +3,7 @@
 mod cluster;
 mod doctor;
 mod provider;
+mod selftest;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -16,6 +17,7 @@ use suite::{Selection, Shard};
 pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
+pub(crate) use selftest::SelftestOptions;
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
 #[derive(Debug, Parser)]
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     Explain(ExplainOptions),
     /// Print the architectures, or what is wrong with their files
     Targets(JsonOptions),
+    /// Prove that the suite can fail: break the server's promises one by one
+    Selftest(SelftestOptions),
     /// Judge a recorded run again, from its files alone
     Rejudge(RejudgeOptions),
     /// Measure the harness against floors taken in the same run

@@ -65,6 +65,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Explain(options) => commands::checks::explain(&options),
         Command::Bench(options) => commands::bench::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
+        Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
         Command::Rejudge(options) => commands::rejudge::run(&paths()?, &options),
     }?;
     Ok(exit.code())

@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod fetch;
 pub(crate) mod kept;
 pub(crate) mod rejudge;
+pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod targets;
 pub(crate) mod up;

@@ -176,6 +176,10 @@ impl Client {
                 break claim;
             }
         };
+        // The other one may have ended between the look and the claim.
+        if job.is_done() {
+            return Ok(true);
+        }
         let mut last = String::new();
         for attempt in 0..ATTEMPTS {
             wait(attempt).await;

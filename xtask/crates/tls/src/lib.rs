@@ -1,4 +1,4 @@
-//! The one TLS provider of the process (ring), and client configurations made from a cluster's PEM files.
+//! The one TLS provider of the process (ring), and configurations made from a cluster's PEM files.
 //!
 //! ring builds with a C compiler alone on every architecture the harness itself runs on; aws-lc-rs, the default of
 //! reqwest, wants cmake or bindgen on some of them. Two providers in one process make rustls panic at the first
@@ -14,7 +14,7 @@ use rustls::client::WantsClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ConfigBuilder, RootCertStore};
+use rustls::{ConfigBuilder, RootCertStore, ServerConfig};
 
 /// Application protocols offered in the handshake, in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,20 @@ pub fn client(files: &TlsFiles, alpn: Alpn) -> anyhow::Result<ClientConfig> {
 /// A configuration that trusts only `ca` and shows no certificate.
 pub fn without_certificate(ca: &Path, alpn: Alpn) -> anyhow::Result<ClientConfig> {
     Ok(offering(trusting(ca)?.with_no_client_auth(), alpn))
+}
+
+/// A server's configuration with this certificate, for HTTP/2 and HTTP/1.1; clients need no certificate.
+pub fn server(cert: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
+    let private = PrivateKeyDer::from_pem_file(key)
+        .with_context(|| format!("failed to read the private key {}", key.display()))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("ring offers no protocol version")?
+        .with_no_client_auth()
+        .with_single_cert(certificates(cert)?, private)
+        .with_context(|| format!("{} does not fit {}", cert.display(), key.display()))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 fn trusting(ca: &Path) -> anyhow::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {

@@ -93,7 +93,7 @@ async fn write_custom(ctx: &Ctx) -> Result<Written, Stop> {
         json!({
             "integers": [0, -1, 9_007_199_254_740_993_i64, i64::MAX, i64::MIN],
             "floats": [0.1, -2.5, 1e-7, 1.7976931348623157e308, 5e-324],
-            "texts": ["", "a\nb", "\u{0}", "\u{2028}", "é", "😀", "<&>", "\"\\"],
+            "texts": ["", "a\nb", " edges\t", "\n", "\u{0}", "\u{2028}", "é", "😀", "<&>", "\"\\"],
             "empty": {"list": [], "map": {}, "text": "", "no": false, "zero": 0},
             "keys": {"": 1, "a.b": 2, "Ä": 3, "a": 4, "Z": 5},
             "nested": [[[{"a": [{}]}]]],

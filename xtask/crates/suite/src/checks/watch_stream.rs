@@ -9,6 +9,7 @@ use model::Level::Must;
 use model::Resource;
 use serde_json::{Value, json};
 
+use super::listed::difference;
 use super::watch_raw::{Cut, Raw, event_begin, lines, shown};
 use super::watch_start::{TRANSPORTS, initial_events};
 use crate::api::Transport;
@@ -23,7 +24,8 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.event-shape",
         level: Must,
         requirement: "Each event of a JSON watch is an object of exactly the fields type and object; type is ADDED, \
-                      MODIFIED, DELETED, BOOKMARK or ERROR, and the object of an ERROR is a Status.",
+                      MODIFIED, DELETED, BOOKMARK or ERROR, and the object of an ERROR is a Status. The object of a change is \
+                      in every field what the write was answered with, that of a deletion the last state.",
         source: "apimachinery pkg/apis/meta/v1/watch.go (WatchEvent), pkg/watch/watch.go (EventType)",
         observed: "The raw lines of watches that see all five types are looked at: of ConfigMaps (watch cache) and of \
                    Events (store), over HTTP/1.1 and HTTP/2. The ERROR is provoked by initial events of a resource \
@@ -76,7 +78,7 @@ async fn all_types(ctx: &Ctx, transport: Transport, resource: &Resource, object:
     let object = ctx.create(resource, &object).await?;
     let mut changes = Raw::open(ctx, transport, resource, &format!("{options}&{selector}")).await?;
     changes.read_until("BOOKMARK", ctx.limit(30.0)).await?;
-    ctx.update(resource, &object.with("metadata.labels.changed", "yes")).await?;
+    let changed = ctx.update(resource, &object.clone().with("metadata.labels.changed", "yes")).await?;
     ctx.delete(resource, &name).await?;
     changes.read_until("DELETED", ctx.limit(30.0)).await?;
     let mut refused = Raw::open(ctx, transport, resource, &format!("{options}&resourceVersion={FAR_FUTURE}")).await?;
@@ -90,12 +92,31 @@ async fn all_types(ctx: &Ctx, transport: Transport, resource: &Resource, object:
         types.push(word);
         ctx.count("events", 1);
     }
+    let states = [("ADDED", &object), ("MODIFIED", &changed), ("DELETED", &changed)];
+    if let Some(fault) = fault_of_objects(&changes.lines(), &states) {
+        return Err(Stop::failed(format!("{} over {}: {fault}", resource.plural, transport.name())));
+    }
     // A second bookmark follows within a second or so: on a slow machine it comes before the changes.
     let (bookmarks, others): (Vec<String>, Vec<String>) = types.into_iter().partition(|word| word == "BOOKMARK");
     let what = format!("types of the events of {} over {}", resource.plural, transport.name());
     expect!(!bookmarks.is_empty(), "{what}: no BOOKMARK");
     expect_eq!(others, ["ADDED", "MODIFIED", "DELETED", "ERROR"], "{what} besides BOOKMARK");
     Ok(())
+}
+
+/// Where the objects of these types of events differ from the states that they stand for. A deletion has a resource
+/// version of its own.
+fn fault_of_objects(lines: &[&[u8]], states: &[(&str, &Object)]) -> Option<String> {
+    let events: Vec<Value> = lines.iter().filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    states.iter().find_map(|(word, state)| {
+        let event = events.iter().find(|event| event["type"] == *word)?;
+        let mut expected = state.0.clone();
+        if *word == "DELETED" {
+            expected["metadata"]["resourceVersion"] = event["object"]["metadata"]["resourceVersion"].clone();
+        }
+        let place = difference(&event["object"], &expected)?;
+        Some(format!("the object of {word}: {place}"))
+    })
 }
 
 /// The type of a well-formed event.
@@ -163,7 +184,12 @@ async fn asked_for(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) -
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, query).await?;
     let written = ctx.create(&CONFIG_MAPS, &config_map(&object_name(query, transport))).await?;
     let was_open = begin.elapsed() < asked / 2;
-    let cut = raw.read_to_end(ctx.limit(30.0)).await?;
+    let cut = match raw.read_to_end(asked + ctx.limit(30.0)).await {
+        Err(Stop::TimedOut { .. }) => {
+            return Err(Stop::failed(format!("{what} was still open after {:.1} s", begin.elapsed().as_secs_f64())));
+        }
+        cut => cut?,
+    };
     let took = begin.elapsed();
     if let Some(fault) = fault_of_end(asked..=asked + ctx.limit(5.0), took, &cut, &raw.bytes) {
         return Err(Stop::failed(format!("{what} {fault}")));
@@ -305,6 +331,25 @@ mod tests {
         ] {
             let fault = of(&line).expect_err(&line);
             assert!(fault.contains(why), "{line}: {fault}");
+        }
+    }
+
+    #[test]
+    fn objects_of_events_are_the_states_that_were_written() {
+        let state = |rv: &str, k: &str| Object(json!({"metadata": {"resourceVersion": rv}, "data": {"k": k}}));
+        let line = |word: &str, state: &Object| json!({"type": word, "object": state.0}).to_string();
+        let (created, changed) = (state("5", "a"), state("6", "b"));
+        let states = [("ADDED", &created), ("MODIFIED", &changed), ("DELETED", &changed)];
+        let fault = |events: [(&str, Object); 3]| {
+            let lines = events.map(|(word, state)| line(word, &state));
+            fault_of_objects(&lines.each_ref().map(|line| line.as_bytes()), &states)
+        };
+        let good = [("ADDED", state("5", "a")), ("MODIFIED", state("6", "b")), ("DELETED", state("7", "b"))];
+        assert_eq!(fault(good.clone()), None);
+        for (at, bad) in [(0, state("5", "b")), (1, state("5", "b")), (2, state("7", "a"))] {
+            let mut events = good.clone();
+            events[at].1 = bad;
+            assert!(fault(events).is_some(), "{at}");
         }
     }
 

@@ -1,0 +1,268 @@
+//! A TLS reverse proxy in front of one apiserver, over HTTP/1.1 and HTTP/2 as the client chooses.
+//!
+//! What no mutant touches passes as it came: status, headers, and the body piece by piece. Credentials pass as well; the
+//! proxy shows the server the administrator's certificate, which counts only where the client shows no token.
+
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, anyhow};
+use bytes::Bytes;
+use futures::StreamExt;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::{Request, Response, StatusCode, Version};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use model::ProfileInfo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::call::{Call, Reply};
+use crate::stream::Lines;
+use crate::table::{Change, Filter};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Body = UnsyncBoxBody<Bytes, Error>;
+type Upstream = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// A running proxy. Dropping it ends it with all its connections.
+pub struct Proxy {
+    /// `https://127.0.0.1:PORT`.
+    pub url: String,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+/// What every connection needs.
+struct Shared {
+    base: String,
+    over_1: Upstream,
+    over_2: Upstream,
+    /// Mutants keep what they have seen.
+    change: Mutex<Change>,
+}
+
+impl Proxy {
+    /// Listens on a free port of this machine and forwards to the profile's apiserver. The server's certificate lies
+    /// beside the CA's.
+    pub fn start(profile: &ProfileInfo, change: Change) -> anyhow::Result<Proxy> {
+        tls::install();
+        let beside = |name: &str| profile.tls.ca.with_file_name(name);
+        let acceptor = TlsAcceptor::from(Arc::new(tls::server(&beside("server.crt"), &beside("server.key"))?));
+        let shared = Arc::new(Shared {
+            base: profile.apiserver.clone(),
+            over_1: upstream(profile, false)?,
+            over_2: upstream(profile, true)?,
+            change: Mutex::new(change),
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("failed to start the runtime of the proxy")?;
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+        let listener = listener.context("failed to listen on a port for the proxy")?;
+        let port = listener.local_addr().context("the proxy has no address")?.port();
+        runtime.spawn(serve(listener, acceptor, shared));
+        Ok(Proxy { url: format!("https://127.0.0.1:{port}"), runtime: Some(runtime) })
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn upstream(profile: &ProfileInfo, http2: bool) -> anyhow::Result<Upstream> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let config = tls::client(&profile.tls, tls::Alpn::Unset)?;
+    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config).https_only();
+    let mut client = Client::builder(TokioExecutor::new());
+    Ok(if http2 {
+        client.http2_only(true).build(builder.enable_http2().wrap_connector(tcp))
+    } else {
+        client.build(builder.enable_http1().wrap_connector(tcp))
+    })
+}
+
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+    loop {
+        // A connection that could not be taken is the client's to make again.
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        tokio::spawn(connection(stream, acceptor.clone(), Arc::clone(&shared)));
+    }
+}
+
+/// Serves one connection until its end, which is no concern of the proxy.
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+    let _ = stream.set_nodelay(true);
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let service = hyper::service::service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(shared.answer(request).await) }
+    });
+    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+}
+
+impl Shared {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        match self.forward(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                let text = format!("the proxy could not forward the request: {error:#}");
+                let mut response = Response::new(full(text.into()));
+                *response.status_mut() = StatusCode::BAD_GATEWAY;
+                response
+            }
+        }
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+        let version = request.version();
+        let mut call = received(request).await?;
+        if let Change::Request(change) = &mut *self.change() {
+            change(&mut call);
+        }
+        let client = if version == Version::HTTP_2 { &self.over_2 } else { &self.over_1 };
+        let answer = client.request(self.outgoing(&call, version)?).await;
+        let (mut head, body) = answer.context("the apiserver did not answer")?.into_parts();
+        head.headers.remove(CONNECTION);
+        head.headers.remove(TRANSFER_ENCODING);
+        if call.is_watch() && head.status == StatusCode::OK {
+            let filter = match &mut *self.change() {
+                Change::Events(make) => make(&call),
+                _ => None,
+            };
+            if let Change::Reply(change) = &mut *self.change() {
+                // Only the head of a stream is there yet.
+                let mut reply = Reply { status: 200, headers: head.headers.clone(), body: Bytes::new() };
+                change(&call, &mut reply);
+                head.headers = reply.headers;
+            }
+            return Ok(Response::from_parts(head, streamed(body, filter)));
+        }
+        let body = body.collect().await.context("the apiserver's answer broke off")?.to_bytes();
+        let mut reply = Reply { status: head.status.as_u16(), headers: head.headers.clone(), body };
+        if let Change::Reply(change) = &mut *self.change() {
+            change(&call, &mut reply);
+        }
+        head.status = StatusCode::from_u16(reply.status).context("a mutant's status")?;
+        head.headers = reply.headers;
+        head.headers.insert(CONTENT_LENGTH, reply.body.len().into());
+        Ok(Response::from_parts(head, full(reply.body)))
+    }
+
+    fn outgoing(&self, call: &Call, version: Version) -> anyhow::Result<Request<Full<Bytes>>> {
+        let query = encoded(&call.query);
+        let question = if query.is_empty() { "" } else { "?" };
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .version(version)
+            .uri(format!("{}{}{question}{query}", self.base, call.path))
+            .body(Full::new(call.body.clone()))
+            .context("a mutant's request")?;
+        let mut headers = call.headers.clone();
+        for name in [HOST, CONNECTION, TRANSFER_ENCODING, CONTENT_LENGTH] {
+            headers.remove(name);
+        }
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    fn change(&self) -> std::sync::MutexGuard<'_, Change> {
+        self.change.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+async fn received(request: Request<Incoming>) -> anyhow::Result<Call> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(|error| anyhow!("the request broke off: {error}"))?.to_bytes();
+    Ok(Call {
+        method: head.method,
+        path: head.uri.path().to_owned(),
+        query: decoded(head.uri.query().unwrap_or_default()),
+        headers: head.headers,
+        body,
+    })
+}
+
+fn full(body: Bytes) -> Body {
+    Full::new(body).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn streamed(body: Incoming, filter: Option<Filter>) -> Body {
+    let Some(filter) = filter else { return body.map_err(Error::from).boxed_unsync() };
+    let mut lines = Lines::new(filter);
+    let frames = BodyStream::new(body).filter_map(move |frame| {
+        let passed = match frame {
+            Ok(frame) => frame.into_data().ok().map(|piece| lines.pass(&piece)).filter(|piece| !piece.is_empty()),
+            Err(error) => return std::future::ready(Some(Err(Error::from(error)))),
+        };
+        std::future::ready(passed.map(|piece| Ok(Frame::data(piece))))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+fn decoded(query: &str) -> Vec<(String, String)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (unescaped(k), unescaped(v))).collect()
+}
+
+fn encoded(query: &[(String, String)]) -> String {
+    let pairs = query.iter().map(|(name, value)| format!("{}={}", escaped(name), escaped(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = tail
+            .get(..2)
+            .and_then(|two| std::str::from_utf8(two).ok())
+            .and_then(|two| u8::from_str_radix(two, 16).ok());
+        match (first, hex) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            (b'+', _) => {
+                bytes.push(b' ');
+                rest = tail;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_survives_the_proxy() {
+        for query in ["", "limit=2&continue=eyJ2Ijoi%2B%2F", "labelSelector=a%20in%20%28b%2Cc%29&watch=true"] {
+            assert_eq!(encoded(&decoded(query)), query);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! `cargo xtask selftest`: proves that the suite can fail.
+//!
+//! One cluster is booted; each mutant is a proxy in front of it (crate `mutate`), and the check that is named for it runs
+//! against that. An error or a time-out of the check is no proof: the mutant is killed by a failure alone.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use boot::{Booted, Topology};
+use model::{Cluster, Event, Exit, Outcome, StoredResource};
+use mutate::{Change, MUTANTS, Mutant, Proxy};
+use proc::{RunDir, interrupt, progress};
+use serde::Serialize;
+use suite::{Case, Options, Plan};
+use targets::Catalogue;
+
+use super::{built, host_target, print, print_json, request, target};
+use crate::args::SelftestOptions;
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+use crate::provider::{self, Setup};
+
+/// Checks at the same time, as in `ci`.
+const JOBS: usize = 12;
+
+/// How one mutant ended, or the control without one.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    mutant: String,
+    breaks: String,
+    caught_by: String,
+    verdict: Verdict,
+    /// What the check said.
+    said: String,
+    seconds: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    /// The check failed on the mutant.
+    Killed,
+    /// The check passed on it.
+    Survived,
+    /// The check came to no verdict: no proof of anything.
+    Undecided,
+    /// Without a mutant the check passed, as it must.
+    Sound,
+    /// Without a mutant the check did not pass.
+    Unsound,
+}
+
+/// What all runs of the suite have in common.
+struct Field<'a> {
+    booted: &'a Booted,
+    resources: &'a [StoredResource],
+    run: &'a RunDir,
+    seed: u64,
+}
+
+pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let target = target(&catalogue, options.arch.as_deref())?;
+    let mutants = chosen(&options.mutants)?;
+    if options.dry_run {
+        for mutant in &mutants {
+            print(&format!("{:32} {:32} {}\n", mutant.id, mutant.caught_by, mutant.breaks));
+        }
+        return Ok(Exit::Ok);
+    }
+    let mut profiles = Vec::new();
+    for name in mutants.iter().map(|mutant| mutant.profile).collect::<BTreeSet<_>>() {
+        profiles.push(catalogue.profile(name)?.clone());
+    }
+    let newest = catalogue.resources.keys().next_back().cloned().unwrap_or_default();
+    let resources = catalogue.resources(&newest)?.to_vec();
+    let setup = Setup {
+        chosen: provider::choose(&options.provider, host_target(&catalogue).ok(), target),
+        options: &options.provider,
+        paths,
+        host: host_target(&catalogue).ok(),
+        target,
+        offline: options.sources.offline,
+    };
+    let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
+    let components = setup.chosen.components(&catalogue.components);
+    let request =
+        build::Request { only: Some(&components), ..request(paths, &catalogue, target, Some(&options.sources)) };
+    let artifacts = built(paths, request).or_exit(Exit::Build)?;
+    let label = format!("{}-{}-selftest", target.name, setup.chosen.name());
+    let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
+    let booted =
+        provider.boot(target, &artifacts, &Topology { profiles }, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
+    progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
+    let field = Field { booted: &booted, resources: &resources, run: &run, seed };
+    let rows = field.all(&mutants);
+    let taken_down = booted.end(None);
+    let rows = rows.or_exit(Exit::Infrastructure)?;
+    taken_down.or_exit(Exit::Infrastructure)?;
+    tell(&rows, options, run.public())
+}
+
+/// Those whose id begins with one of the words; all without a word.
+fn chosen(words: &[String]) -> Result<Vec<&'static Mutant>, Failure> {
+    let named = |mutant: &&Mutant| words.is_empty() || words.iter().any(|word| mutant.id.starts_with(word.as_str()));
+    let mutants: Vec<&Mutant> = MUTANTS.iter().filter(named).collect();
+    if mutants.is_empty() {
+        return Err(Failure::nothing_ran(
+            "no mutant's id begins like that; `cargo xtask selftest --dry-run` shows them",
+        ));
+    }
+    Ok(mutants)
+}
+
+impl Field<'_> {
+    /// First the checks behind a proxy that breaks nothing, then each mutant.
+    fn all(&self, mutants: &[&Mutant]) -> anyhow::Result<Vec<Row>> {
+        let mut rows = self.control(mutants)?;
+        for mutant in mutants {
+            interrupt::check()?;
+            rows.push(self.mutant(mutant)?);
+        }
+        Ok(rows)
+    }
+
+    /// All the named checks on the real server, through the same proxy.
+    fn control(&self, mutants: &[&Mutant]) -> anyhow::Result<Vec<Row>> {
+        let checks: BTreeSet<(&str, &str)> = mutants.iter().map(|m| (m.caught_by, m.profile)).collect();
+        let mut cases = Vec::new();
+        for (check, profile) in &checks {
+            cases.push(case(check, profile)?);
+        }
+        let profiles: BTreeSet<&str> = checks.iter().map(|(_, profile)| *profile).collect();
+        let (outcomes, time) = self.suite("control", cases, &profiles, || Change::Nothing)?;
+        let mut rows = Vec::new();
+        for (check, _) in checks {
+            let outcome = of(&outcomes, check)?;
+            let verdict = if *outcome == Outcome::Passed { Verdict::Sound } else { Verdict::Unsound };
+            let breaks = "Nothing.".to_owned();
+            let row = Row::new("control", breaks, check, verdict, outcome, time);
+            row.say();
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn mutant(&self, mutant: &Mutant) -> anyhow::Result<Row> {
+        let cases = vec![case(mutant.caught_by, mutant.profile)?];
+        let profiles = BTreeSet::from([mutant.profile]);
+        let (outcomes, time) = self.suite(mutant.id, cases, &profiles, mutant.make)?;
+        let outcome = of(&outcomes, mutant.caught_by)?;
+        let verdict = match outcome {
+            Outcome::Failed { .. } => Verdict::Killed,
+            Outcome::Passed => Verdict::Survived,
+            _ => Verdict::Undecided,
+        };
+        let row = Row::new(mutant.id, mutant.breaks.to_owned(), mutant.caught_by, verdict, outcome, time);
+        row.say();
+        Ok(row)
+    }
+
+    /// Runs cases against proxies in front of these profiles.
+    fn suite(
+        &self,
+        name: &str,
+        cases: Vec<Case>,
+        profiles: &BTreeSet<&str>,
+        make: impl Fn() -> Change,
+    ) -> anyhow::Result<(Vec<(String, Outcome)>, Duration)> {
+        let begin = Instant::now();
+        let mut cluster: Cluster = self.booted.cluster.clone();
+        cluster.info.profiles.retain(|profile, _| profiles.contains(profile.as_str()));
+        let mut proxies = Vec::new();
+        for profile in cluster.info.profiles.values_mut() {
+            let proxy = Proxy::start(profile, make())?;
+            profile.apiserver.clone_from(&proxy.url);
+            proxies.push(proxy);
+        }
+        let outcomes: Arc<Mutex<Vec<(String, Outcome)>>> = Arc::default();
+        let sink = {
+            let outcomes = Arc::clone(&outcomes);
+            Arc::new(move |event: Event| {
+                if let Event::CaseFinished { check, outcome, .. } = event {
+                    outcomes.lock().unwrap_or_else(|e| e.into_inner()).push((check, outcome));
+                }
+            })
+        };
+        let options = Options {
+            seed: self.seed,
+            jobs: JOBS,
+            history: self.run.histories().join(name),
+            repeat: format!("cargo xtask selftest --mutant {name} --seed {}", self.seed),
+        };
+        let plan = Plan { cases, resources: self.resources.to_vec() };
+        suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite broke off on `{name}`"))?;
+        let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(|e| e.into_inner()));
+        Ok((outcomes, begin.elapsed()))
+    }
+}
+
+/// The case of a check on a profile; the table of mutants must name one.
+fn case(check: &str, profile: &str) -> anyhow::Result<Case> {
+    let check =
+        suite::find(check).ok_or_else(|| anyhow!("a mutant names the check `{check}`, which does not exist"))?;
+    let profile = check.profiles.iter().find(|name| **name == profile);
+    let profile = profile.ok_or_else(|| anyhow!("a mutant lets {} run on a profile that it has not", check.id))?;
+    Ok(Case { check, profile })
+}
+
+fn of<'a>(outcomes: &'a [(String, Outcome)], check: &str) -> anyhow::Result<&'a Outcome> {
+    let found = outcomes.iter().find(|(name, _)| name == check);
+    Ok(&found.ok_or_else(|| anyhow!("{check} did not run"))?.1)
+}
+
+impl Row {
+    fn new(mutant: &str, breaks: String, caught_by: &str, verdict: Verdict, outcome: &Outcome, time: Duration) -> Row {
+        let said = outcome.message();
+        Row { mutant: mutant.into(), breaks, caught_by: caught_by.into(), verdict, said, seconds: time.as_secs_f64() }
+    }
+
+    fn say(&self) {
+        progress::say(&format!("{} {} by {} {:.1} s", self.verdict.word(), self.mutant, self.caught_by, self.seconds));
+        if !self.verdict.is_good() {
+            progress::say(&format!("    {}: {}", self.breaks, self.said));
+        }
+    }
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Verdict::Killed => "killed",
+            Verdict::Survived => "SURVIVED",
+            Verdict::Undecided => "UNDECIDED",
+            Verdict::Sound => "sound",
+            Verdict::Unsound => "UNSOUND",
+        }
+    }
+
+    fn is_good(self) -> bool {
+        matches!(self, Verdict::Killed | Verdict::Sound)
+    }
+}
+
+/// Writes the table into the run folder and says how it ended.
+fn tell(rows: &[Row], options: &SelftestOptions, folder: &Path) -> Result<Exit, Failure> {
+    let file = folder.join("selftest.json");
+    let text = serde_json::to_string_pretty(rows).context("the table cannot be written as JSON")?;
+    let written = std::fs::write(&file, text).with_context(|| format!("failed to write {}", file.display()));
+    written.or_exit(Exit::Infrastructure)?;
+    if options.json {
+        print_json(&rows)?;
+    }
+    let count = |verdict: Verdict| rows.iter().filter(|row| row.verdict == verdict).count();
+    let bad = rows.iter().filter(|row| !row.verdict.is_good()).count();
+    progress::say(&format!(
+        "selftest: {} killed, {} survived, {} undecided; {} checks sound without a mutant, {} not; {}",
+        count(Verdict::Killed),
+        count(Verdict::Survived),
+        count(Verdict::Undecided),
+        count(Verdict::Sound),
+        count(Verdict::Unsound),
+        file.display()
+    ));
+    Ok(if bad == 0 { Exit::Ok } else { Exit::Internal })
+}
+
+#[cfg(test)]
+mod tests {
+    use suite::Selection;
+
+    use super::*;
+
+    #[test]
+    fn every_mutant_names_a_case() {
+        let selection = Selection::default().cases().unwrap();
+        for mutant in MUTANTS {
+            let case = case(mutant.caught_by, mutant.profile).unwrap_or_else(|error| panic!("{}: {error}", mutant.id));
+            assert!(selection.iter().any(|known| known.name() == case.name()), "{}", mutant.id);
+        }
+    }
+}
