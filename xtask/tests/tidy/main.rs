@@ -41,7 +41,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("boot", &["model", "proc", "tls"]),
     ("suite", &["judge", "model", "proc", "tls"]),
     ("report", &["model", "proc", "tls"]),
-    ("xtask", &["judge", "model", "proc", "tls", "targets", "build", "fetch", "boot", "suite", "report"]),
+    ("mutate", &["model", "tls"]),
+    ("xtask", &["judge", "model", "proc", "tls", "targets", "build", "fetch", "boot", "suite", "report", "mutate"]),
 ];
 
 #[test]

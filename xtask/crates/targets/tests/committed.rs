@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 21] = [
+const OPTIONAL: [&str; 22] = [
     "apiserver",
     "arguments",
     "checkout_dir",
@@ -21,6 +21,7 @@ const OPTIONAL: [&str; 21] = [
     "flags",
     "go_env",
     "group",
+    "lost_timers",
     "machine",
     "minimum",
     "optional",
@@ -33,7 +34,7 @@ const OPTIONAL: [&str; 21] = [
 ];
 
 /// Mappings whose keys are not fields: anything may be missing there.
-const FREE: [&str; 6] = ["apiserver", "cases", "etcd", "files", "flags", "go_env"];
+const FREE: [&str; 7] = ["apiserver", "cases", "etcd", "files", "flags", "go_env", "idle"];
 
 #[test]
 fn the_committed_files_load() {

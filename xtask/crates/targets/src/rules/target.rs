@@ -101,6 +101,12 @@ fn check_machine(file: &mut Document<'_>, machine: &Machine) {
     file.require(!machine.suites.is_empty(), at!["machine", "suites"], "must name at least one Debian suite");
     file.require(!machine.host_suites.is_empty(), at!["machine", "host_suites"], "must name at least one Debian suite");
     file.require(machine.cpus > 0, at!["machine", "cpus"], "must be at least 1");
+    if let Some(lost) = &machine.lost_timers {
+        let at = at!["machine", "lost_timers"];
+        file.require(!lost.idle.is_empty(), at, "`idle` must name a register: else any moment would count as idle");
+        // The clock is set from each processor for the others.
+        file.require(machine.cpus > 1, at!["machine", "cpus"], "must be at least 2 where timers are lost");
+    }
     file.require(machine.memory.base >= 256, at!["machine", "memory", "base"], "must be at least 256 MiB");
     file.require(machine.memory.profile > 0, at!["machine", "memory", "profile"], "must be more than 0 MiB");
     file.require(machine.factor != Some(0), at!["machine", "factor"], "must be at least 1");
