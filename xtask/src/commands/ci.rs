@@ -19,7 +19,7 @@ use suite::{Case, Options};
 use targets::Catalogue;
 
 use super::{chosen, host_target, print, request};
-use crate::args::{CiOptions, ProviderArg};
+use crate::args::{CiOptions, ProviderArg, SourceOptions};
 use crate::budget::Way;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -156,7 +156,7 @@ impl Work {
         let cases = shard::cases(paths, catalogue, options, cases)?;
         Ok(Work {
             profiles: profiles(catalogue, &cases)?,
-            resources: resources(catalogue, options)?,
+            resources: resources(catalogue, &options.sources)?,
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
             cases,
         })
@@ -173,9 +173,9 @@ fn profiles(catalogue: &Catalogue, cases: &[Case]) -> Result<Vec<Profile>, Failu
 }
 
 /// The storage table for the release under test; the newest one for a source whose release is not known before.
-fn resources(catalogue: &Catalogue, options: &CiOptions) -> Result<Vec<StoredResource>, Failure> {
+pub(super) fn resources(catalogue: &Catalogue, sources: &SourceOptions) -> Result<Vec<StoredResource>, Failure> {
     let newest = catalogue.resources.keys().next_back().cloned().unwrap_or_default();
-    let version = match &options.sources.kubernetes {
+    let version = match &sources.kubernetes {
         Source::Module(Some(version)) => version.clone(),
         _ => newest,
     };

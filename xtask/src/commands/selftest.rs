@@ -17,7 +17,7 @@ use serde::Serialize;
 use suite::{Case, Options, Plan};
 use targets::Catalogue;
 
-use super::{built, host_target, print, print_json, request, target};
+use super::{built, ci, host_target, print, print_json, request, target};
 use crate::args::SelftestOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -75,8 +75,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     for name in mutants.iter().map(|mutant| mutant.profile).collect::<BTreeSet<_>>() {
         profiles.push(catalogue.profile(name)?.clone());
     }
-    let newest = catalogue.resources.keys().next_back().cloned().unwrap_or_default();
-    let resources = catalogue.resources(&newest)?.to_vec();
+    let resources = ci::resources(&catalogue, &options.sources)?;
     let setup = Setup {
         chosen: provider::choose(&options.provider, host_target(&catalogue).ok(), target),
         options: &options.provider,

@@ -86,21 +86,24 @@ async fn get_zero_any(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Creates, updates, deletes and creates again, and tells before each update; gives every state.
+/// Creates, updates, deletes and creates again, and tells before each write; gives every state.
 async fn write_a_life(ctx: &Ctx, telling: watch::Sender<usize>) -> anyhow::Result<States> {
     const UPDATES: usize = 15;
     let mut states = States::new();
+    let tell = || telling.send_modify(|steps| *steps += 1);
     for life in ["first", "second"] {
+        tell();
         let mut object = ctx.create(&CONFIG_MAPS, &config_map("a").with("data.life", life)).await?;
         // Makes sure that the cache knows the object: a cache may be late, and then every read would be a 404.
         ctx.try_get(&CONFIG_MAPS, "a", &format!("resourceVersion={}", object.rv_text())).await?;
         states.insert(object.rv(), object.clone());
         for n in 0..UPDATES {
-            telling.send_modify(|steps| *steps += 1);
+            tell();
             object = ctx.update(&CONFIG_MAPS, &object.with("data.k", n.to_string())).await?;
             states.insert(object.rv(), object.clone());
         }
         if life == "first" {
+            tell();
             ctx.delete(&CONFIG_MAPS, "a").await?;
         }
     }
