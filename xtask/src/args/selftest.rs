@@ -6,8 +6,9 @@ use super::{ProviderOptions, SourceOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
-Each mutant is the real server behind a proxy that breaks one promise; the check that is named for it must fail. The same
-checks must pass where the proxy breaks nothing. The exit code is 1 if a mutant survives: that is a hole in the suite.
+Each mutant is the real server behind a proxy that breaks one promise, or started with wrong flags; the check that is
+named for it must fail. The same checks must pass where the proxy breaks nothing. The exit code is 1 if a mutant survives:
+that is a hole in the suite.
 
 Examples:
   cargo xtask selftest

@@ -3,15 +3,15 @@
 //! One cluster is booted; each mutant is a proxy in front of it (crate `mutate`), and the check that is named for it runs
 //! against that. An error or a time-out of the check is no proof: the mutant is killed by a failure alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use boot::{Booted, Topology};
-use model::{Cluster, Event, Exit, Outcome, StoredResource};
-use mutate::{Change, MUTANTS, Mutant, Proxy};
+use model::{Action, Cluster, Event, Exit, Outcome, StoredResource};
+use mutate::{Change, Means, Mutant, Proxy};
 use proc::{RunDir, interrupt, progress};
 use serde::Serialize;
 use suite::{Case, Options, Plan};
@@ -52,6 +52,9 @@ enum Verdict {
     /// Without a mutant the check did not pass.
     Unsound,
 }
+
+/// How the cases of one run ended, by name, and what it took.
+type Outcomes = (BTreeMap<String, Outcome>, Duration);
 
 /// What all runs of the suite have in common.
 struct Field<'a> {
@@ -106,7 +109,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
 /// Those whose id begins with one of the words; all without a word.
 fn chosen(words: &[String]) -> Result<Vec<&'static Mutant>, Failure> {
     let named = |mutant: &&Mutant| words.is_empty() || words.iter().any(|word| mutant.id.starts_with(word.as_str()));
-    let mutants: Vec<&Mutant> = MUTANTS.iter().filter(named).collect();
+    let mutants: Vec<&Mutant> = mutate::all().filter(named).collect();
     if mutants.is_empty() {
         return Err(Failure::nothing_ran(
             "no mutant's id begins like that; `cargo xtask selftest --dry-run` shows them",
@@ -128,63 +131,73 @@ impl Field<'_> {
 
     /// All the named checks on the real server, through the same proxy.
     fn control(&self, mutants: &[&Mutant]) -> anyhow::Result<Vec<Row>> {
-        let checks: BTreeSet<(&str, &str)> = mutants.iter().map(|m| (m.caught_by, m.profile)).collect();
-        let mut cases = Vec::new();
-        for (check, profile) in &checks {
-            cases.push(case(check, profile)?);
-        }
-        let profiles: BTreeSet<&str> = checks.iter().map(|(_, profile)| *profile).collect();
-        let (outcomes, time) = self.suite("control", cases, &profiles, || Change::Nothing)?;
+        let named: BTreeSet<(&str, &str)> = mutants.iter().map(|m| (m.caught_by, m.profile)).collect();
+        let cases = named.iter().map(|(check, profile)| case(check, profile)).collect::<anyhow::Result<Vec<Case>>>()?;
+        let (outcomes, time) = self.suite("control", &cases, || Change::Nothing)?;
         let mut rows = Vec::new();
-        for (check, _) in checks {
-            let outcome = of(&outcomes, check)?;
+        for case in cases {
+            let outcome = of(&outcomes, &case)?;
             let verdict = if *outcome == Outcome::Passed { Verdict::Sound } else { Verdict::Unsound };
-            let breaks = "Nothing.".to_owned();
-            let row = Row::new("control", breaks, check, verdict, outcome, time);
-            row.say();
-            rows.push(row);
+            rows.push(Row::new("control", "Nothing.", &case, verdict, outcome, time));
         }
+        rows.iter().for_each(Row::say);
         Ok(rows)
     }
 
     fn mutant(&self, mutant: &Mutant) -> anyhow::Result<Row> {
-        let cases = vec![case(mutant.caught_by, mutant.profile)?];
-        let profiles = BTreeSet::from([mutant.profile]);
-        let (outcomes, time) = self.suite(mutant.id, cases, &profiles, mutant.make)?;
-        let outcome = of(&outcomes, mutant.caught_by)?;
+        let case = case(mutant.caught_by, mutant.profile)?;
+        let (outcomes, time) = match mutant.means {
+            Means::Proxy(make) => self.suite(mutant.id, &[case], make)?,
+            Means::Flags(flags) => self.with_flags(mutant, flags, &case)?,
+        };
+        let outcome = of(&outcomes, &case)?;
         let verdict = match outcome {
             Outcome::Failed { .. } => Verdict::Killed,
             Outcome::Passed => Verdict::Survived,
             _ => Verdict::Undecided,
         };
-        let row = Row::new(mutant.id, mutant.breaks.to_owned(), mutant.caught_by, verdict, outcome, time);
+        let row = Row::new(mutant.id, mutant.breaks, &case, verdict, outcome, time);
         row.say();
         Ok(row)
     }
 
-    /// Runs cases against proxies in front of these profiles.
-    fn suite(
-        &self,
-        name: &str,
-        cases: Vec<Case>,
-        profiles: &BTreeSet<&str>,
-        make: impl Fn() -> Change,
-    ) -> anyhow::Result<(Vec<(String, Outcome)>, Duration)> {
+    /// Runs the case on an apiserver that was started again with these flags, and gives it back its own.
+    fn with_flags(&self, mutant: &Mutant, flags: &[(&str, &str)], case: &Case) -> anyhow::Result<Outcomes> {
+        let profile = &self.booted.cluster.info.profiles[mutant.profile];
+        let wrong = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let own =
+            flags.iter().map(|(name, _)| ((*name).to_owned(), profile.flags.get(*name).cloned().unwrap_or_default()));
+        self.restart(mutant, wrong)?;
+        let outcomes = self.suite(mutant.id, &[*case], || Change::Nothing);
+        self.restart(mutant, own.collect())?;
+        outcomes
+    }
+
+    fn restart(&self, mutant: &Mutant, flags: BTreeMap<String, String>) -> anyhow::Result<()> {
+        let control = self.booted.cluster.control.as_ref();
+        let control = control.context("a mutant by flags needs control over the components")?;
+        control.wake(mutant.profile)?;
+        let restarted = control.apply(&format!("{}/kube-apiserver", mutant.profile), &Action::Restart { flags });
+        restarted.with_context(|| format!("the apiserver did not start with the flags of `{}`", mutant.id))
+    }
+
+    /// Runs cases against proxies in front of their profiles.
+    fn suite(&self, name: &str, cases: &[Case], make: impl Fn() -> Change) -> anyhow::Result<Outcomes> {
         let begin = Instant::now();
         let mut cluster: Cluster = self.booted.cluster.clone();
-        cluster.info.profiles.retain(|profile, _| profiles.contains(profile.as_str()));
+        cluster.info.profiles.retain(|profile, _| cases.iter().any(|case| case.profile == profile));
         let mut proxies = Vec::new();
         for profile in cluster.info.profiles.values_mut() {
             let proxy = Proxy::start(profile, make())?;
             profile.apiserver.clone_from(&proxy.url);
             proxies.push(proxy);
         }
-        let outcomes: Arc<Mutex<Vec<(String, Outcome)>>> = Arc::default();
+        let outcomes: Arc<Mutex<BTreeMap<String, Outcome>>> = Arc::default();
         let sink = {
             let outcomes = Arc::clone(&outcomes);
             Arc::new(move |event: Event| {
-                if let Event::CaseFinished { check, outcome, .. } = event {
-                    outcomes.lock().unwrap_or_else(|e| e.into_inner()).push((check, outcome));
+                if let Event::CaseFinished { case, outcome, .. } = event {
+                    outcomes.lock().unwrap_or_else(|e| e.into_inner()).insert(case, outcome);
                 }
             })
         };
@@ -194,7 +207,7 @@ impl Field<'_> {
             history: self.run.histories().join(name),
             repeat: format!("cargo xtask selftest --mutant {name} --seed {}", self.seed),
         };
-        let plan = Plan { cases, resources: self.resources.to_vec() };
+        let plan = Plan { cases: cases.to_vec(), resources: self.resources.to_vec() };
         suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite broke off on `{name}`"))?;
         let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(|e| e.into_inner()));
         Ok((outcomes, begin.elapsed()))
@@ -210,15 +223,20 @@ fn case(check: &str, profile: &str) -> anyhow::Result<Case> {
     Ok(Case { check, profile })
 }
 
-fn of<'a>(outcomes: &'a [(String, Outcome)], check: &str) -> anyhow::Result<&'a Outcome> {
-    let found = outcomes.iter().find(|(name, _)| name == check);
-    Ok(&found.ok_or_else(|| anyhow!("{check} did not run"))?.1)
+fn of<'a>(outcomes: &'a BTreeMap<String, Outcome>, case: &Case) -> anyhow::Result<&'a Outcome> {
+    outcomes.get(&case.name()).with_context(|| format!("{} did not run", case.name()))
 }
 
 impl Row {
-    fn new(mutant: &str, breaks: String, caught_by: &str, verdict: Verdict, outcome: &Outcome, time: Duration) -> Row {
-        let said = outcome.message();
-        Row { mutant: mutant.into(), breaks, caught_by: caught_by.into(), verdict, said, seconds: time.as_secs_f64() }
+    fn new(mutant: &str, breaks: &str, case: &Case, verdict: Verdict, outcome: &Outcome, time: Duration) -> Row {
+        Row {
+            mutant: mutant.into(),
+            breaks: breaks.into(),
+            caught_by: case.name(),
+            verdict,
+            said: outcome.message(),
+            seconds: time.as_secs_f64(),
+        }
     }
 
     fn say(&self) {
@@ -277,7 +295,7 @@ mod tests {
     #[test]
     fn every_mutant_names_a_case() {
         let selection = Selection::default().cases().unwrap();
-        for mutant in MUTANTS {
+        for mutant in mutate::all() {
             let case = case(mutant.caught_by, mutant.profile).unwrap_or_else(|error| panic!("{}: {error}", mutant.id));
             assert!(selection.iter().any(|known| known.name() == case.name()), "{}", mutant.id);
         }

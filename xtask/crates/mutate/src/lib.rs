@@ -10,4 +10,4 @@ mod table;
 
 pub use call::{Call, Reply};
 pub use proxy::Proxy;
-pub use table::{Change, Filter, MUTANTS, Mutant, OnReply, OnRequest, OnWatch};
+pub use table::{Change, Filter, Means, Mutant, OnReply, OnRequest, OnWatch, all};

@@ -1,0 +1,21 @@
+//! Reads of one object.
+
+use super::tools::{remember_first, shift};
+use super::{Change, Mutant, mutants};
+
+pub(super) static MUTANTS: &[Mutant] = mutants! {
+    "get.stale": "A GET without resource version shows an old state." => "rv.get-unset-linearizable",
+        || Change::Reply(remember_first(|call| call.is_get() && call.parameter("resourceVersion").is_none()));
+    "get.older-than-asked": "A GET at a resource version shows an older state." => "rv.get-not-older",
+        || Change::Reply(remember_first(|call| {
+            call.is_get() && call.parameter("resourceVersion").is_some_and(|rv| rv != "0")
+        }));
+    "get.rv-shifted": "Objects carry a resource version that is not their revision in the store." => "rv.equals-modrevision",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_get() && reply.is_success() {
+                reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], 1));
+            }
+        }));
+    "get.future-answered": "A GET at a resource version of the far future is answered." => "rv.too-large-504",
+        || Change::Request(Box::new(|call| if call.is_get() { call.forget("resourceVersion") }));
+};

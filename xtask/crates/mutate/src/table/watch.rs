@@ -1,0 +1,145 @@
+//! Streams: events, bookmarks, their heads and their ends.
+
+use http::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+
+use super::tools::{each_event, is_marker, shift};
+use super::{Change, Mutant, mutants};
+
+pub(super) static MUTANTS: &[Mutant] = mutants! {
+    "watch.event-dropped": "A watch leaves out some of the changes." => "watch.reliable",
+        || each_event(|n, event| if n % 7 == 3 && !is_marker(&event) { vec![] } else { vec![event] });
+    "watch.event-twice": "A watch sends some events twice." => "watch.unique",
+        || each_event(|n, event| if n % 5 == 2 { vec![event.clone(), event] } else { vec![event] });
+    "watch.events-swapped": "A watch sends some events after later ones." => "watch.ordered", events_swapped;
+    "watch.event-retyped": "A watch calls a change of an object that it has sent before ADDED." => "watch.matches-etcd-history",
+        || each_event(|_, event| vec![retyped(event, "MODIFIED", "ADDED")]);
+    "watch.deletion-as-change": "A watch calls a deletion MODIFIED." => "watch.matches-etcd-history",
+        || each_event(|_, event| vec![retyped(event, "DELETED", "MODIFIED")]);
+    "watch.old-rv-on-deleted": "DELETED carries the resource version before the deletion." => "watch.delete-rv", old_rv_on_deleted;
+    "watch.rv-repeated": "Streams of the same changes disagree on their resource versions." => "watch.concurrent-agree", streams_disagree;
+    "watch.bookmark-ahead": "Bookmarks promise more than was sent." => "watch.bookmark", bookmark_ahead;
+    "watch.initial-events-end-early": "The end of the initial events comes before them." => "watch.watchlist", end_early;
+    "watch.initial-events-lost": "Initial events leave out an object." => "watch.from-zero-or-unset",
+        || each_event(|n, event| if n == 1 && event["type"] == "ADDED" { vec![] } else { vec![event] });
+    "watch.selector-ignored": "A watch with a label selector sends all objects." => "watch.selector-transitions",
+        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("labelSelector") }));
+    "watch.timeout-ignored": "A watch does not end when its time is over." => "watch.timeout-seconds",
+        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("timeoutSeconds") }));
+    "watch.media-type-wrong": "A watch is answered with another media type." => "watch.http-framing",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_watch() {
+                reply.headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
+            }
+        }));
+    "watch.starts-over": "A watch from a resource version begins with everything there is." => "watch.atomic-list-then-watch",
+        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("resourceVersion") }));
+    "watch.object-altered": "The object of an event is not the one that was stored." => "watch.event-shape",
+        || each_event(|_, mut event| {
+            if event["type"] == "MODIFIED" {
+                event["object"]["metadata"]["annotations"]["mutant"] = json!("was here");
+            }
+            vec![event]
+        });
+};
+
+fn events_swapped() -> Change {
+    Change::Events(Box::new(|_| {
+        let (mut held, mut seen) = (None, 0);
+        Some(Box::new(move |event| {
+            seen += 1;
+            match held.take() {
+                Some(earlier) => vec![event, earlier],
+                None if seen % 6 == 2 && !is_marker(&event) => {
+                    held = Some(event);
+                    vec![]
+                }
+                None => vec![event],
+            }
+        }))
+    }))
+}
+
+fn retyped(mut event: Value, from: &str, to: &str) -> Value {
+    if event["type"] == from {
+        event["type"] = json!(to);
+    }
+    event
+}
+
+fn old_rv_on_deleted() -> Change {
+    each_event(|_, mut event| {
+        if event["type"] == "DELETED" {
+            shift(&mut event["object"]["metadata"]["resourceVersion"], -1);
+        }
+        vec![event]
+    })
+}
+
+/// Every second stream shows some changes one revision early.
+fn streams_disagree() -> Change {
+    let mut streams = 0;
+    Change::Events(Box::new(move |_| {
+        streams += 1;
+        if streams % 2 == 0 {
+            return None;
+        }
+        Some(Box::new(|mut event| {
+            if event["type"] == "MODIFIED" {
+                shift(&mut event["object"]["metadata"]["resourceVersion"], -1);
+            }
+            vec![event]
+        }))
+    }))
+}
+
+fn bookmark_ahead() -> Change {
+    each_event(|_, mut event| {
+        if event["type"] == "BOOKMARK" {
+            shift(&mut event["object"]["metadata"]["resourceVersion"], 1000);
+        }
+        vec![event]
+    })
+}
+
+fn end_early() -> Change {
+    Change::Events(Box::new(|call| {
+        call.parameter("sendInitialEvents")?;
+        let (mut held, mut ended) = (Vec::new(), false);
+        Some(Box::new(move |event| {
+            if ended {
+                return vec![event];
+            }
+            if event["type"] != "BOOKMARK" {
+                held.push(event);
+                return vec![];
+            }
+            ended = true;
+            let mut all = vec![event];
+            all.append(&mut held);
+            all
+        }))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Call;
+    use http::Method;
+
+    #[test]
+    fn swapped_events_are_all_there() {
+        let Change::Events(mut make) = events_swapped() else { panic!("no filter") };
+        let call = Call {
+            method: Method::GET,
+            path: String::new(),
+            query: vec![],
+            headers: http::HeaderMap::new(),
+            body: bytes::Bytes::new(),
+        };
+        let mut filter = make(&call).unwrap();
+        let passed: Vec<Value> = (0..8).flat_map(|n| filter(json!(n))).collect();
+        assert_eq!(passed, [0, 2, 1, 3, 4, 5, 6].map(Value::from));
+    }
+}

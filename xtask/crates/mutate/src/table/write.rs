@@ -1,0 +1,85 @@
+//! Creations, updates, patches and deletions.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::tools::remove;
+use super::{Change, Mutant, mutants};
+
+pub(super) static MUTANTS: &[Mutant] = mutants! {
+    "write.precondition-lost": "An update with an old resource version is accepted." => "cc.no-lost-update",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::PUT {
+                call.edit(|object| remove(&mut object["metadata"], "resourceVersion"));
+            }
+        }));
+    "write.conflict-hidden": "An update that is refused is answered 200." => "cc.update-conflict",
+        || Change::Reply(Box::new(|_, reply| if reply.status == 409 { reply.status = 200 }));
+    "write.noop-bumps": "An update that changes nothing is a new revision." => "cc.noop-write", noop_bumps;
+    "write.finalizers-lost": "Finalizers are not kept." => "cc.finalizer-two-phase",
+        || Change::Request(Box::new(|call| {
+            if matches!(call.method, Method::POST | Method::PUT) {
+                call.edit(|object| remove(&mut object["metadata"], "finalizers"));
+            }
+        }));
+    "write.managed-fields-lost": "Answers leave out who manages which field." => "cc.managed-fields-stored",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.names_an_object() || call.method == Method::POST {
+                reply.edit(|object| remove(&mut object["metadata"], "managedFields"));
+            }
+        }));
+    "write.patch-without-null": "A merge patch does not remove what it sets to null." => "cc.patch-kinds",
+        || Change::Request(Box::new(|call| if call.method == Method::PATCH { call.edit(without_nulls) }));
+    "write.text-trimmed": "Texts lose the white space at their ends." => "storage.roundtrip",
+        || Change::Request(Box::new(|call| {
+            if matches!(call.method, Method::POST | Method::PUT) {
+                call.edit(|object| {
+                    trim(&mut object["data"]);
+                    trim(&mut object["spec"]);
+                });
+            }
+        }));
+    "delete.preconditions-ignored": "A deletion ignores its preconditions." => "cc.delete-preconditions",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::DELETE {
+                call.edit(|options| remove(options, "preconditions"));
+            }
+        }));
+    "delete.propagation-ignored": "A deletion ignores how dependents shall be treated." => "cc.propagation",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::DELETE {
+                call.forget("propagationPolicy");
+                call.edit(|options| remove(options, "propagationPolicy"));
+            }
+        }));
+};
+
+fn noop_bumps() -> Change {
+    let mut writes = 0;
+    Change::Request(Box::new(move |call| {
+        if matches!(call.method, Method::PUT | Method::PATCH) {
+            writes += 1;
+            call.edit(|object| {
+                if object.is_object() {
+                    object["metadata"]["annotations"]["mutant"] = json!(writes.to_string());
+                }
+            });
+        }
+    }))
+}
+
+fn without_nulls(value: &mut Value) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+        fields.values_mut().for_each(without_nulls);
+    }
+}
+
+fn trim(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = text.trim().to_owned(),
+        Value::Object(fields) => fields.values_mut().for_each(trim),
+        Value::Array(items) => items.iter_mut().for_each(trim),
+        _ => {}
+    }
+}
