@@ -117,7 +117,7 @@ pub(crate) struct SelectionOptions {
     /// Check id, prefix (`watch.`) or glob (`*.media-type-*`); may be repeated
     #[arg(long = "check", value_name = "PATTERN")]
     pub(crate) checks: Vec<String>,
-    /// Checks of this level and stronger ones
+    /// Checks of this level and stronger ones [default for runs: should, or any level for checks named by --check]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) level: Option<LevelArg>,
     /// storage, watch, list, rv or cc; may be repeated
@@ -366,6 +366,13 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 impl SelectionOptions {
+    /// What a run takes: rare and expensive checks only where they are asked for.
+    pub(crate) fn usual(&self) -> Selection {
+        let level = if self.checks.is_empty() { Some(Level::Should) } else { None };
+        let given = self.selection();
+        Selection { level: given.level.or(level), ..given }
+    }
+
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             checks: self.checks.clone(),

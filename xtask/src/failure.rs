@@ -14,6 +14,10 @@ impl Failure {
         Failure { exit: Exit::Usage, error: error.into() }
     }
 
+    pub(crate) fn target_data(text: impl std::fmt::Display) -> Failure {
+        Failure { exit: Exit::TargetData, error: anyhow::anyhow!("{text}") }
+    }
+
     pub(crate) fn nothing_ran(text: impl std::fmt::Display) -> Failure {
         Failure { exit: Exit::NothingRan, error: anyhow::anyhow!("{text}") }
     }

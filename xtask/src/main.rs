@@ -6,6 +6,7 @@
 mod args;
 mod budget;
 mod commands;
+mod expectations;
 mod failure;
 mod paths;
 mod pipeline;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use boot::{Booted, Topology};
-use model::{Artifacts, Event, Exit, Outcome, Profile, StoredResource, Target};
+use model::{Artifacts, Event, Exit, Expectation, Outcome, Profile, StoredResource, Target};
 use proc::progress::timestamp as now;
 use proc::{RunDir, interrupt};
 use report::EventLog;
@@ -14,6 +14,7 @@ use report::verdict::worse;
 
 use crate::args::ProviderArg;
 use crate::commands::built;
+use crate::expectations::Expectations;
 use crate::failure::or_interrupted;
 use crate::provider::{Provider, Setup};
 use crate::turn::Turn;
@@ -25,6 +26,7 @@ pub(crate) struct Job<'a> {
     pub(crate) profiles: Vec<Profile>,
     pub(crate) resources: Vec<StoredResource>,
     pub(crate) cases: Vec<suite::Case>,
+    pub(crate) expectations: &'a [Expectation],
     pub(crate) options: suite::Options,
     pub(crate) provider: Setup<'a>,
     /// Taken while the components are built.
@@ -58,7 +60,8 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     let tested = phase(log, "suite", Exit::Infrastructure, || {
         let plan = suite::Plan { cases: job.cases.clone(), resources: job.resources.clone() };
         let sink = Arc::clone(log);
-        suite::run(&booted.cluster, plan, &job.options, Arc::new(move |event| sink.append(event)))
+        let expected = Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), &artifacts);
+        suite::run(&booted.cluster, plan, &job.options, Arc::new(move |event| sink.append(expected.weigh(event))))
     });
     let green = tested.is_ok() && report::verdict::so_far(&log.events()) == Exit::Ok;
     (job.linger)(&booted, green);

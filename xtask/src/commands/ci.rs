@@ -21,6 +21,7 @@ use targets::Catalogue;
 use super::{chosen, host_target, print, request};
 use crate::args::{CiOptions, ProviderArg, SourceOptions};
 use crate::budget::Way;
+use crate::expectations;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 use crate::pipeline::{self, Job};
@@ -58,6 +59,7 @@ struct Ended {
 
 pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     let catalogue = &Catalogue::load(&paths.targets)?;
+    expectations::check(&catalogue.expectations)?;
     let targets = chosen(catalogue, &options.arch)?;
     let work = Work::new(paths, catalogue, options)?;
     let setting = Setting { paths, catalogue, options, work, builds: Turn::default() };
@@ -101,6 +103,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         profiles: work.profiles.clone(),
         resources: work.resources.clone(),
         cases: work.cases.clone(),
+        expectations: &catalogue.expectations,
         options: Options { seed: work.seed, jobs: options.parallel_checks.get(), history: run.histories(), repeat },
         builds,
         linger: &|booted, green| linger::linger(setting, booted, &run, green),
@@ -149,7 +152,7 @@ fn way(setting: &Setting<'_>, target: &Target) -> Way {
 
 impl Work {
     fn new(paths: &Paths, catalogue: &Catalogue, options: &CiOptions) -> Result<Work, Failure> {
-        let cases = options.selection.selection().cases()?;
+        let cases = options.selection.usual().cases()?;
         if cases.is_empty() {
             return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use model::{Component, ComponentSet, Components, Durations, Profile, StoredResource, Target};
+use model::{Component, ComponentSet, Components, Durations, Expectation, Profile, StoredResource, Target};
 use serde::Serialize;
 
 use crate::nearest::nearest;
@@ -22,6 +22,8 @@ pub struct Catalogue {
     /// The storage table of each Kubernetes minor release: "1.36".
     pub resources: BTreeMap<String, Vec<StoredResource>>,
     pub durations: Durations,
+    /// Failures that are known.
+    pub expectations: Vec<Expectation>,
 }
 
 impl Catalogue {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Durations, Profile, StoredResource, Target};
+use model::{Components, Durations, Expectation, Profile, StoredResource, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -14,6 +14,7 @@ use crate::rules;
 
 const COMPONENTS: &str = "components.yaml";
 const DURATIONS: &str = "durations.yaml";
+const EXPECTATIONS: &str = "expectations.yaml";
 const PROFILES: &str = "profiles.yaml";
 const RESOURCES: &str = "resources/";
 
@@ -22,6 +23,13 @@ const RESOURCES: &str = "resources/";
 #[serde(deny_unknown_fields)]
 struct Profiles {
     profiles: Vec<Profile>,
+}
+
+/// `targets/expectations.yaml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expectations {
+    expectations: Vec<Expectation>,
 }
 
 /// `targets/resources/<minor>.yaml`.
@@ -40,11 +48,12 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let resources = parser.resources();
     let profiles = parser.profiles(&resources);
     let durations = parser.file(DURATIONS, rules::durations);
+    let expectations = parser.expectations(profiles.as_deref());
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations) {
-        (Some(components), Some(profiles), Some(durations)) if problems.is_empty() => {
-            Ok(Catalogue { targets, components, profiles, resources, durations })
+    match (components, profiles, durations, expectations) {
+        (Some(components), Some(profiles), Some(durations), Some(expectations)) if problems.is_empty() => {
+            Ok(Catalogue { targets, components, profiles, resources, durations, expectations })
         }
         _ => Err(Invalid { problems }),
     }
@@ -98,6 +107,16 @@ impl<'a> Parser<'a> {
         self.file(PROFILES, check).map(|content| content.profiles)
     }
 
+    /// `profiles` are None where their file has problems of its own.
+    fn expectations(&mut self, profiles: Option<&[Profile]>) -> Option<Vec<Expectation>> {
+        let targets: Vec<&str> =
+            self.files.keys().filter(|name| is_target(name)).map(|name| name.trim_end_matches(".yaml")).collect();
+        let check = |file: &mut Document<'_>, content: &Expectations| {
+            rules::expectations(file, &content.expectations, &targets, profiles);
+        };
+        self.file(EXPECTATIONS, check).map(|content| content.expectations)
+    }
+
     /// The content of one file, checked by its rules. None when it does not have the right form.
     fn file<T: DeserializeOwned>(&mut self, name: &str, rules: impl FnOnce(&mut Document<'a>, &T)) -> Option<T> {
         let Some(text) = self.files.get(name) else {
@@ -138,5 +157,5 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 }
 
 fn is_target(name: &str) -> bool {
-    name.ends_with(".yaml") && !name.contains('/') && ![COMPONENTS, DURATIONS, PROFILES].contains(&name)
+    name.ends_with(".yaml") && !name.contains('/') && ![COMPONENTS, DURATIONS, EXPECTATIONS, PROFILES].contains(&name)
 }

@@ -94,6 +94,19 @@ cases:
   storage.one[json]: 700
 ";
 
+const EXPECTATIONS: &str = "\
+expectations:
+  - check: storage.one
+    profile: []
+    arch: []
+    store: [kine]
+    kubernetes: '>=1.34, <1.37'
+    says: too few
+    reason: Known.
+    issue: https://example.org/1
+    expires: '2027-03-31'
+";
+
 /// A change to one file and the lines that must come of it.
 type Case = (&'static str, &'static str, &'static str, &'static str);
 
@@ -105,6 +118,7 @@ fn the_files_that_the_cases_change_are_good() {
     assert_eq!(catalogue.profiles[0].prefix, "/registry");
     assert_eq!(catalogue.resources["1.36"][1].stub, "{}");
     assert_eq!(catalogue.durations.cases["storage.one[json]"], 700);
+    assert_eq!(catalogue.expectations[0].says, "too few");
     assert_eq!(Catalogue::parse_durations("mine.yaml", DURATIONS).unwrap(), catalogue.durations);
 }
 
@@ -124,6 +138,7 @@ fn files_that_are_missing_or_misnamed() {
     for (files, expected) in [
         (without("components.yaml"), "targets/components.yaml: missing; restore it from version control"),
         (without("durations.yaml"), "targets/durations.yaml: missing; restore it from version control"),
+        (without("expectations.yaml"), "targets/expectations.yaml: missing; restore it from version control"),
         (without("profiles.yaml"), "targets/profiles.yaml: missing; restore it from version control"),
         (
             without("components/store/tools.go"),
@@ -200,6 +215,7 @@ fn files() -> Files {
         ("components.yaml", COMPONENTS),
         ("profiles.yaml", PROFILES),
         ("durations.yaml", DURATIONS),
+        ("expectations.yaml", EXPECTATIONS),
         ("resources/1.36.yaml", RESOURCES),
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),

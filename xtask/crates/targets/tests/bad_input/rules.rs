@@ -29,6 +29,48 @@ fn durations() {
 }
 
 #[test]
+fn expectations() {
+    check(&[
+        (
+            "expectations.yaml",
+            "arch: []",
+            "arch: [one, three]",
+            "targets/expectations.yaml:4:17: expectations[0].arch[1]: three is none of one, two",
+        ),
+        (
+            "expectations.yaml",
+            "profile: []",
+            "profile: [empty]",
+            "targets/expectations.yaml:3:15: expectations[0].profile[0]: empty is none of default, full",
+        ),
+        (
+            "expectations.yaml",
+            "too few",
+            "' '",
+            "targets/expectations.yaml:7:11: expectations[0].says: must not be empty",
+        ),
+        (
+            "expectations.yaml",
+            "https://example.org/1",
+            "'#1'",
+            "targets/expectations.yaml:9:12: expectations[0].issue: must be an https:// address where the failure is discussed",
+        ),
+        (
+            "expectations.yaml",
+            "2027-03-31",
+            "2027-3-31",
+            "targets/expectations.yaml:10:14: expectations[0].expires: must be a day such as 2027-03-31",
+        ),
+        (
+            "expectations.yaml",
+            "<1.37",
+            "<1.x.y",
+            "targets/expectations.yaml:2:5: expectations[0]: unexpected character after wildcard in version req",
+        ),
+    ]);
+}
+
+#[test]
 fn targets() {
     check(&[
         ("one.yaml", "name: one", "name: eins", "targets/one.yaml:1:7: name: must be the file's name, one; found eins"),

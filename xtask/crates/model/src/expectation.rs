@@ -1,0 +1,160 @@
+//! Failures that are known: `targets/expectations.yaml`.
+
+use semver::{Version, VersionReq};
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::Outcome;
+
+/// One known failure of one check. A field that is left out, or an empty list, speaks of everything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// A check's id.
+    pub check: String,
+    #[serde(default)]
+    pub profile: Vec<String>,
+    /// GOARCH.
+    #[serde(default)]
+    pub arch: Vec<String>,
+    #[serde(default)]
+    pub provider: Vec<String>,
+    /// The program under the apiserver: `etcd`, `kine-sqlite`.
+    #[serde(default)]
+    pub store: Vec<String>,
+    /// Releases of kube-apiserver: `>=1.34, <1.37`.
+    #[serde(default)]
+    pub kubernetes: Option<VersionReq>,
+    /// Releases of the store.
+    #[serde(default)]
+    pub store_version: Option<VersionReq>,
+    /// A part of what the check says. Another failure of the same check is not expected.
+    pub says: String,
+    /// Why it fails.
+    pub reason: String,
+    /// Where that is discussed: an URL.
+    pub issue: String,
+    /// The last day on which the failure is expected, `2027-03-31`. After it somebody has to look again.
+    pub expires: String,
+}
+
+/// What an expectation may ask of a run.
+#[derive(Clone, Debug)]
+pub struct Circumstances {
+    pub arch: String,
+    pub provider: String,
+    pub store: String,
+    /// None where the version is no release's; an expectation for some releases then says nothing.
+    pub kubernetes: Option<Version>,
+    pub store_version: Option<Version>,
+    /// `2026-11-21`.
+    pub today: String,
+}
+
+impl Expectation {
+    /// Whether it speaks of this case of a run.
+    pub fn concerns(&self, run: &Circumstances, check: &str, profile: &str) -> bool {
+        let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
+        let release = |range: &Option<VersionReq>, version: &Option<Version>| match (range, version) {
+            (None, _) => true,
+            (Some(range), Some(version)) => range.matches(version),
+            (Some(_), None) => false,
+        };
+        self.check == check
+            && names(&self.profile, profile)
+            && names(&self.arch, &run.arch)
+            && names(&self.provider, &run.provider)
+            && names(&self.store, &run.store)
+            && release(&self.kubernetes, &run.kubernetes)
+            && release(&self.store_version, &run.store_version)
+    }
+
+    /// What a case of which it speaks ended with, in its light. An error, a time-out or a skip is never what was expected.
+    pub fn weigh(&self, outcome: Outcome, today: &str) -> Outcome {
+        match outcome {
+            Outcome::Passed => Outcome::UnexpectedPass { issue: self.issue.clone() },
+            Outcome::Failed { message, evidence } if today > self.expires.as_str() => {
+                let said = format!("{message} (its expectation expired on {}: {})", self.expires, self.issue);
+                Outcome::Failed { message: said, evidence }
+            }
+            Outcome::Failed { message, evidence } => {
+                if message.contains(&self.says) || evidence.iter().any(|line| line.contains(&self.says)) {
+                    return Outcome::ExpectedFailure { message, issue: self.issue.clone() };
+                }
+                let said = format!("{message} (expected was another failure: `{}`, {})", self.says, self.issue);
+                Outcome::Failed { message: said, evidence }
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expectation() -> Expectation {
+        Expectation {
+            check: "list.order".into(),
+            profile: vec![],
+            arch: vec!["riscv64".into()],
+            provider: vec![],
+            store: vec!["kine-sqlite".into()],
+            kubernetes: Some(">=1.34, <1.37".parse().unwrap()),
+            store_version: None,
+            says: "out of order".into(),
+            reason: "sorted by revision".into(),
+            issue: "https://example.org/1".into(),
+            expires: "2027-01-31".into(),
+        }
+    }
+
+    fn run() -> Circumstances {
+        Circumstances {
+            arch: "riscv64".into(),
+            provider: "qemu".into(),
+            store: "kine-sqlite".into(),
+            kubernetes: Some(Version::new(1, 36, 3)),
+            store_version: None,
+            today: "2027-01-31".into(),
+        }
+    }
+
+    #[test]
+    fn it_speaks_of_what_it_names() {
+        let entry = expectation();
+        assert!(entry.concerns(&run(), "list.order", "default"));
+        assert!(!entry.concerns(&run(), "list.order2", "default"));
+        for other in [
+            Circumstances { arch: "amd64".into(), ..run() },
+            Circumstances { store: "etcd".into(), ..run() },
+            Circumstances { kubernetes: Some(Version::new(1, 37, 0)), ..run() },
+            Circumstances { kubernetes: None, ..run() },
+        ] {
+            assert!(!entry.concerns(&other, "list.order", "default"), "{other:?}");
+        }
+        let narrow = Expectation { profile: vec!["json".into()], ..entry };
+        assert!(!narrow.concerns(&run(), "list.order", "default"));
+    }
+
+    #[test]
+    fn only_the_expected_failure_is_expected() {
+        let weigh = |outcome, today: &str| expectation().weigh(outcome, today);
+        let known = || Outcome::failed("two items are out of order");
+        assert!(matches!(weigh(known(), "2027-01-31"), Outcome::ExpectedFailure { .. }));
+        assert!(matches!(weigh(Outcome::Passed, "2027-01-31"), Outcome::UnexpectedPass { .. }));
+        assert!(matches!(weigh(Outcome::Passed, "2027-02-01"), Outcome::UnexpectedPass { .. }));
+        let Outcome::Failed { message, .. } = weigh(known(), "2027-02-01") else { panic!("expired, but expected") };
+        assert!(message.contains("expired on 2027-01-31"), "{message}");
+        let Outcome::Failed { message, .. } = weigh(Outcome::failed("an item is lost"), "2027-01-01") else {
+            panic!("another failure was taken for it")
+        };
+        assert!(message.contains("another failure"), "{message}");
+        for other in [
+            Outcome::TimedOut { what: "x out of order".into() },
+            Outcome::errored("suite", "out of order"),
+            Outcome::Skipped { need: "x".into() },
+        ] {
+            assert_eq!(weigh(other.clone(), "2027-01-01"), other);
+        }
+    }
+}
