@@ -109,6 +109,16 @@ impl Ctx {
         Duration::from_secs_f64(seconds * self.ground.cluster.info.factor)
     }
 
+    /// A time that the server is told in whole seconds. It grows more slowly than deadlines do, because it passes in full.
+    ///
+    /// A watch whose time is over before it has begun is answered with an ERROR, "context deadline exceeded": seen with
+    /// two seconds on an emulated server beside other work.
+    pub fn stretched(&self, seconds: u32) -> u32 {
+        let factor = self.ground.cluster.info.factor.sqrt();
+        let grown = Duration::from_secs(seconds.into()).mul_f64(factor.max(1.0));
+        u32::try_from(grown.as_secs()).map_or(seconds, |grown| grown.max(seconds))
+    }
+
     /// Adds to a counter that the report shows: what was exercised.
     pub fn count(&self, what: &str, n: u64) {
         *lock(&self.counters).entry(what.to_owned()).or_default() += n;
