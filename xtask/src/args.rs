@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::builder::OsStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use model::{Level, Source};
+use model::{Level, Source, StoreKind};
 use suite::{Selection, Shard};
 
 pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
@@ -107,9 +107,24 @@ pub(crate) struct SourceOptions {
     /// Where etcd comes from: module[:VERSION], checkout:PATH or prebuilt:DIR
     #[arg(long, value_name = "SPEC", default_value = "module")]
     pub(crate) etcd: Source,
+    /// Where kine comes from, with a store of it
+    #[arg(long, value_name = "SPEC", default_value = "module")]
+    pub(crate) kine: Source,
+    /// What keeps the data under the apiservers
+    #[arg(long, value_enum, value_name = "STORE", default_value = "etcd")]
+    pub(crate) store: StoreArg,
     /// Fail rather than download anything
     #[arg(long)]
     pub(crate) offline: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreArg {
+    Etcd,
+    /// kine on SQLite
+    KineSqlite,
+    /// kine on a NATS server of its own
+    KineNats,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -409,10 +424,20 @@ impl From<LevelArg> for Level {
 }
 
 impl SourceOptions {
-    /// By the set's name in `components.yaml`.
+    /// By the set's name in `components.yaml`; only the sets that are used.
     pub(crate) fn by_set(&self) -> std::collections::BTreeMap<String, Source> {
-        [("kubernetes", &self.kubernetes), ("etcd", &self.etcd)]
-            .map(|(set, source)| (set.to_owned(), source.clone()))
-            .into()
+        let store = match self.store {
+            StoreArg::Etcd => ("etcd", &self.etcd),
+            StoreArg::KineSqlite | StoreArg::KineNats => ("kine", &self.kine),
+        };
+        [("kubernetes", &self.kubernetes), store].map(|(set, source)| (set.to_owned(), source.clone())).into()
+    }
+
+    pub(crate) fn store(&self) -> StoreKind {
+        match self.store {
+            StoreArg::Etcd => StoreKind::Etcd,
+            StoreArg::KineSqlite => StoreKind::KineSqlite,
+            StoreArg::KineNats => StoreKind::KineNats,
+        }
     }
 }

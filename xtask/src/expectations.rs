@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Artifacts, Circumstances, Event, Expectation};
+use model::{Artifacts, Circumstances, Event, Expectation, StoreKind};
 use semver::Version;
 
 use crate::failure::Failure;
@@ -14,18 +14,23 @@ pub(crate) struct Expectations {
 }
 
 impl Expectations {
-    pub(crate) fn new(entries: &[Expectation], arch: &str, provider: &str, artifacts: &Artifacts) -> Expectations {
+    pub(crate) fn new(
+        entries: &[Expectation],
+        arch: &str,
+        provider: &str,
+        store: StoreKind,
+        artifacts: &Artifacts,
+    ) -> Expectations {
         let version = |component: &str| {
             let artifact = artifacts.by_component.get(component)?;
             Version::parse(artifact.version.trim_start_matches('v')).ok()
         };
-        let store = "etcd";
         let run = Circumstances {
             arch: arch.into(),
             provider: provider.into(),
-            store: store.into(),
+            store: store.name().into(),
             kubernetes: version("kube-apiserver"),
-            store_version: version(store),
+            store_version: version(store.component()),
             today: jiff::Zoned::now().date().to_string(),
         };
         Expectations { entries: entries.to_vec(), run }

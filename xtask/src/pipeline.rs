@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use boot::{Booted, Topology};
-use model::{Artifacts, Event, Exit, Expectation, Outcome, Profile, StoredResource, Target};
+use model::{Artifacts, Event, Exit, Expectation, Outcome, Profile, StoreKind, StoredResource, Target};
 use proc::progress::timestamp as now;
 use proc::{RunDir, interrupt};
 use report::EventLog;
@@ -23,6 +23,7 @@ use crate::turn::Turn;
 pub(crate) struct Job<'a> {
     pub(crate) target: &'a Target,
     pub(crate) request: build::Request<'a>,
+    pub(crate) store: StoreKind,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) resources: Vec<StoredResource>,
     pub(crate) cases: Vec<suite::Case>,
@@ -60,7 +61,8 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     let tested = phase(log, "suite", Exit::Infrastructure, || {
         let plan = suite::Plan { cases: job.cases.clone(), resources: job.resources.clone() };
         let sink = Arc::clone(log);
-        let expected = Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), &artifacts);
+        let expected =
+            Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &artifacts);
         suite::run(&booted.cluster, plan, &job.options, Arc::new(move |event| sink.append(expected.weigh(event))))
     });
     let green = tested.is_ok() && report::verdict::so_far(&log.events()) == Exit::Ok;

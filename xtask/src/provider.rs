@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use boot::qemu::Accelerator;
 use boot::{Booted, Topology};
-use model::{Artifacts, Components, MachineFiles, Target};
+use model::{Artifacts, Components, MachineFiles, Profile, StoreKind, Target};
 use proc::RunDir;
 
 use crate::args::{ProviderArg, ProviderOptions};
@@ -21,6 +21,12 @@ pub(crate) enum Provider {
 /// What the command line asks for; otherwise processes on a machine of the same architecture, and a VM elsewhere.
 pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &Target) -> ProviderArg {
     options.provider.unwrap_or_else(|| usual(host, target))
+}
+
+/// The profiles with their data in another kind of store.
+pub(crate) fn on_store(store: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profile> {
+    profiles.iter_mut().flat_map(|profile| &mut profile.stores).for_each(|each| each.kind = store);
+    profiles
 }
 
 /// What is used unless the command line asks for something else.
@@ -39,9 +45,13 @@ impl ProviderArg {
     }
 
     /// The components that must be built: those under test, and what the provider itself needs.
-    pub(crate) fn components(self, components: &Components) -> Vec<String> {
+    pub(crate) fn components(self, components: &Components, store: StoreKind) -> Vec<String> {
         let all = components.sets.iter().flat_map(|set| &set.components);
-        let needed = all.filter(|c| !c.optional || (self == ProviderArg::Qemu && c.name == boot::qemu::INIT));
+        let needed = all.filter(|c| match c.name.as_str() {
+            name if StoreKind::has_program(name) => name == store.component(),
+            boot::qemu::INIT => self == ProviderArg::Qemu,
+            _ => !c.optional,
+        });
         needed.map(|component| component.name.clone()).collect()
     }
 }

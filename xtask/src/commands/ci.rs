@@ -93,14 +93,15 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     }
     let repeat = repeat(setting, target);
     let chosen = provider(setting, target);
-    let components = chosen.components(&catalogue.components);
+    let components = chosen.components(&catalogue.components, options.sources.store());
     let job = Job {
         target,
         request: build::Request {
             only: Some(&components),
             ..request(paths, catalogue, target, Some(&options.sources))
         },
-        profiles: work.profiles.clone(),
+        store: options.sources.store(),
+        profiles: provider::on_store(options.sources.store(), work.profiles.clone()),
         resources: work.resources.clone(),
         cases: work.cases.clone(),
         expectations: &catalogue.expectations,

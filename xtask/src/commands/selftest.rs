@@ -88,14 +88,14 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
         offline: options.sources.offline,
     };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
-    let components = setup.chosen.components(&catalogue.components);
+    let components = setup.chosen.components(&catalogue.components, options.sources.store());
     let request =
         build::Request { only: Some(&components), ..request(paths, &catalogue, target, Some(&options.sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
     let label = format!("{}-{}-selftest", target.name, setup.chosen.name());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
-    let booted =
-        provider.boot(target, &artifacts, &Topology { profiles }, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
+    let topology = Topology { profiles: provider::on_store(options.sources.store(), profiles) };
+    let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
     let field = Field { booted: &booted, resources: &resources, run: &run, seed };

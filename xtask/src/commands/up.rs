@@ -136,14 +136,14 @@ fn keep(
         offline: options.sources.offline,
     };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
-    let components = setup.chosen.components(&catalogue.components);
+    let components = setup.chosen.components(&catalogue.components, options.sources.store());
     let request =
         build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(&options.sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
     let run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-up-{}", target.name, options.name))
         .or_exit(Exit::Infrastructure)?;
-    let booted =
-        provider.boot(target, &artifacts, &Topology { profiles }, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
+    let topology = Topology { profiles: provider::on_store(options.sources.store(), profiles) };
+    let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
     booted.wake_all().or_exit(Exit::Infrastructure)?;
     let kept = Kept::here(&options.name, &run, &booted.cluster.info);
     kept.write(paths).or_exit(Exit::Infrastructure)?;
@@ -178,6 +178,7 @@ fn keeper_args(paths: &Paths, options: &UpOptions) -> Vec<String> {
     for (set, source) in options.sources.by_set() {
         add(&format!("--{set}"), source.to_string());
     }
+    add("--store", options.sources.store().name().to_owned());
     for profile in &options.profiles {
         add("--profile", profile.clone());
     }

@@ -86,7 +86,7 @@ impl Booted {
     fn collect_stores(&self, into: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
         for (name, data) in &self.data {
-            self.processes.host.fetch(&data.join("member/snap/db"), &into.join(format!("{name}.db")))?;
+            self.processes.host.fetch(data, &into.join(format!("{name}.db")))?;
         }
         Ok(())
     }

@@ -42,11 +42,13 @@ pub(crate) struct Component {
     running: Option<Box<dyn Running>>,
 }
 
-/// An URL that answers 200 when the component is ready.
+/// An URL, and what it answers when the component is ready.
 #[derive(Clone)]
 pub(crate) struct Ready {
     pub(crate) client: Client,
     pub(crate) url: String,
+    /// Of the answer.
+    pub(crate) status: u16,
 }
 
 /// Deadlines, scaled to the machine.
@@ -98,7 +100,7 @@ impl Component {
     pub(crate) fn wait_ready(&mut self, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
         let Component { name, program, ready, times, running, .. } = self;
         let Some(running) = running else { bail!("{name} is not running") };
-        let what = format!("{name} to answer 200 at {}", ready.url);
+        let what = format!("{name} to answer {} at {}", ready.status, ready.url);
         let answers = ready.clone().asked_again_and_again();
         let mut last = "nobody has answered yet".to_owned();
         let ready = until(&what, times.start, LOOK_EVERY, on_interrupt, || {
@@ -207,7 +209,7 @@ impl Ready {
     fn ask(&self) -> Result<(), String> {
         let answer = self.client.get(&self.url).send().map_err(|error| root_cause(&error))?;
         let status = answer.status();
-        if status.is_success() {
+        if status.as_u16() == self.status {
             return Ok(());
         }
         let body = answer.text().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use model::{Profile, ProfileStore};
+use model::{Profile, ProfileStore, StoreKind};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::pki::Pki;
@@ -26,12 +26,38 @@ pub(crate) fn url(port: u16) -> String {
     format!("https://127.0.0.1:{port}")
 }
 
+pub(crate) fn store(store: &ProfileStore, data: &Path, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
+    match store.kind {
+        StoreKind::Etcd => etcd(store, data, ports, listen, pki),
+        StoreKind::KineSqlite => kine(&format!("sqlite://{}/state.db?{SQLITE}", data.display()), ports, listen, pki),
+        StoreKind::KineNats => kine(&format!("nats://?dontListen&dataDir={}", data.display()), ports, listen, pki),
+    }
+}
+
+/// kine's own defaults, which it forgets when it is told where the file is (pkg/drivers/sqlite/sqlite.go).
+const SQLITE: &str =
+    "_journal_mode=WAL&_busy_timeout=30000&_synchronous=NORMAL&_txlock=immediate&_stmt_cache_size=20&cache=shared";
+
+/// A store's own flags are etcd's, so they are not for kine. It notifies of progress every 5 s by itself.
+fn kine(endpoint: &str, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
+    pairs([
+        ("listen-address", format!("{listen}:{}", ports.client)),
+        ("endpoint", endpoint.to_owned()),
+        ("server-cert-file", pki.server.cert.display().to_string()),
+        ("server-key-file", pki.server.key.display().to_string()),
+        ("trusted-ca-file", pki.ca.display().to_string()),
+        ("metrics-bind-address", "0".into()),
+        // Else the last thousand revisions outlive any compaction, and no check could see one.
+        ("compact-min-retain", "0".into()),
+    ])
+}
+
 /// One member, one cluster.
 ///
 /// Heartbeat and election times stay etcd's own on slow machines too: there is no other member whose silence could depose
 /// this one. Longer ones would cost up to two election times at every start (18 s at a factor of 18), and raise the
 /// shortest lease that etcd grants above the event TTLs under test (server/lease/lessor.go, minLeaseTTL).
-pub(crate) fn etcd(store: &ProfileStore, data: &Path, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
+fn etcd(store: &ProfileStore, data: &Path, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
     let client = url(ports.client);
     let peer = url(ports.peer);
     let mut flags = pairs([

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use model::{Artifact, Artifacts, Profile, ProfileInfo, StoreInfo, Target};
+use model::{Artifact, Artifacts, Profile, ProfileInfo, StoreInfo, StoreKind, Target};
 use proc::RunDir;
 use proc::deadline::OnInterrupt;
 use proc::run_dir::write_private_file;
 use reqwest::blocking::Client;
 use rustix::process::Signal;
+use tls::Alpn;
 
 use crate::component::{Component, Ready, Times};
 use crate::flags::{self, Flags, StorePorts, url};
@@ -71,7 +72,7 @@ pub(crate) struct Draft {
     pub(crate) stores: Vec<Component>,
     pub(crate) apiserver: Component,
     pub(crate) info: ProfileInfo,
-    /// `PROFILE.STORE` to its data folder, there.
+    /// `PROFILE.STORE` to the file that holds its data, there.
     pub(crate) data: Vec<(String, PathBuf)>,
 }
 
@@ -197,9 +198,10 @@ impl Plan<'_> {
             endpoints.insert(store.name.clone(), url(client.outside));
             let folder =
                 place.root.there(&self.run.private_dir(&format!("{}/{attempt}/{}", profile.name, store.name))?);
-            let flags = flags::etcd(store, &folder, &ports, place.listen, &pki);
-            data.push((format!("{}.{}", profile.name, store.name), folder));
-            stores.push(self.component(name, "etcd", flags, format!("{}/readyz", url(client.outside)))?);
+            let flags = flags::store(store, &folder, &ports, place.listen, &pki);
+            let file = store.kind.data_file().map(|file| folder.join(file));
+            data.extend(file.map(|file| (format!("{}.{}", profile.name, store.name), file)));
+            stores.push(self.store(name, store.kind, flags, client.outside)?);
         }
         let there = place.root.there(&dir);
         for (name, text) in &profile.files {
@@ -216,19 +218,29 @@ impl Plan<'_> {
         Ok(Draft { stores, apiserver, info, data })
     }
 
+    /// kine has no address for its health, but like every gRPC server it refuses a GET.
+    fn store(&self, name: String, kind: StoreKind, flags: Flags, port: u16) -> anyhow::Result<Component> {
+        let mut store = self.component(name, kind.component(), flags, format!("{}/readyz", url(port)))?;
+        if kind != StoreKind::Etcd {
+            store.ready.client = self.client(Alpn::Http2)?;
+            store.ready.status = 415;
+        }
+        Ok(store)
+    }
+
     fn component(&self, name: String, program: &str, flags: Flags, ready: String) -> anyhow::Result<Component> {
         let artifact = artifact(self.artifacts, program)?;
         let (path, args) = (self.place.command)(artifact);
         let env = self.target.component_env.get(program).cloned().unwrap_or_default();
         let log = self.run.log(&name);
         let times = Times { start: self.scaled(START), grace: self.scaled(GRACE) };
-        let ready = Ready { client: self.client()?, url: ready };
+        let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200 };
         Ok(Component::new(Program { name, path, args, env, log }, flags, ready, times, self.place.host.clone()))
     }
 
     /// Asks for readiness.
-    pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        let config = tls::client(&self.pki.admin, tls::Alpn::Unset)?;
+    pub(crate) fn client(&self, alpn: Alpn) -> anyhow::Result<Client> {
+        let config = tls::client(&self.pki.admin, alpn)?;
         Client::builder()
             .tls_backend_preconfigured(config)
             .no_proxy()
@@ -252,6 +264,7 @@ impl Plan<'_> {
             endpoint: endpoints[&store.name].clone(),
             tls: self.pki.admin.clone(),
             resources: store.resources.clone(),
+            root: store.kind.root().into(),
         });
         Ok(ProfileInfo {
             name: profile.name.clone(),

@@ -71,6 +71,10 @@ pub struct StoreInfo {
     pub tls: TlsFiles,
     /// `group/resource` entries kept here; empty for the first store.
     pub resources: Vec<String>,
+    /// What all keys begin with, as far as this store can be asked: nothing for etcd. kine compares keys as texts and has
+    /// no range without an end, so it is asked for what is below a slash.
+    #[serde(default)]
+    pub root: String,
 }
 
 /// PEM files of a client.
@@ -140,7 +144,7 @@ mod tests {
     fn store(name: &str, resources: &[&str]) -> StoreInfo {
         let tls = TlsFiles { ca: PathBuf::new(), cert: PathBuf::new(), key: PathBuf::new() };
         let resources = resources.iter().map(ToString::to_string).collect();
-        StoreInfo { name: name.into(), endpoint: String::new(), tls, resources }
+        StoreInfo { name: name.into(), endpoint: String::new(), tls, resources, root: String::new() }
     }
 
     #[test]

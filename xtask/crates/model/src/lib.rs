@@ -13,6 +13,7 @@ pub mod history;
 mod machine;
 mod outcome;
 mod resource;
+mod store;
 mod target;
 
 pub use artifact::{Artifact, Artifacts, BuildStep, Source};
@@ -26,4 +27,5 @@ pub use machine::{
 };
 pub use outcome::{Level, Outcome};
 pub use resource::{Resource, StoredResource};
+pub use store::StoreKind;
 pub use target::{ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfileStore, Target};

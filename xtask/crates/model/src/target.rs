@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::store::StoreKind;
+
 use crate::machine::Machine;
 
 /// One CPU architecture: `targets/<name>.yaml`.
@@ -135,7 +137,7 @@ pub struct Profile {
     pub prefix: String,
 }
 
-/// One etcd of a profile.
+/// One store of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileStore {
@@ -146,10 +148,18 @@ pub struct ProfileStore {
     /// etcd flags added to the common ones: name without dashes to value.
     #[serde(default)]
     pub flags: BTreeMap<String, String>,
+    /// Chosen on the command line, for all profiles alike.
+    #[serde(skip)]
+    pub kind: StoreKind,
 }
 
 fn one_store() -> Vec<ProfileStore> {
-    vec![ProfileStore { name: "main".into(), resources: Vec::new(), flags: BTreeMap::new() }]
+    vec![ProfileStore {
+        name: "main".into(),
+        resources: Vec::new(),
+        flags: BTreeMap::new(),
+        kind: StoreKind::default(),
+    }]
 }
 
 fn default_prefix() -> String {

@@ -99,8 +99,8 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
                 .into(),
         ),
         (
-            catalogue.set("kine").unwrap_err().to_string(),
-            "unknown component set `kine`; valid: kubernetes, etcd, guest".into(),
+            catalogue.set("consul").unwrap_err().to_string(),
+            "unknown component set `consul`; valid: kubernetes, etcd, guest, kine".into(),
         ),
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
@@ -319,7 +319,8 @@ fn files() -> Files {
             .map(String::from)
             .into();
     names.extend(["amd64", "arm64", "loong64", "ppc64le", "riscv64"].map(|name| format!("{name}.yaml")));
-    for (set, program) in [("etcd", "tools.go"), ("guest", "main.go"), ("kubernetes", "tools.go")] {
+    for (set, program) in [("etcd", "tools.go"), ("guest", "main.go"), ("kine", "tools.go"), ("kubernetes", "tools.go")]
+    {
         names.extend(["go.mod", "go.sum", program].map(|name| format!("components/{set}/{name}")));
     }
     names.into_iter().map(|name| (name.clone(), fs::read_to_string(folder().join(name)).unwrap())).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{Source, Target};
+use model::{Source, StoreKind, Target};
 
 use super::{Setting, provider};
 
@@ -32,6 +32,9 @@ fn start(setting: &Setting<'_>, targets: &[&Target]) -> String {
         if source != Source::Module(None) {
             command.push_str(&format!(" --{set} {source}"));
         }
+    }
+    if setting.options.sources.store() != StoreKind::Etcd {
+        command.push_str(&format!(" --store {}", setting.options.sources.store().name()));
     }
     format!("{command} --seed {}", setting.work.seed)
 }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use model::{Artifact, Artifacts, ClusterInfo, Machine, MachineFiles, MachineInfo, Profile, Target};
+use model::{Artifact, Artifacts, ClusterInfo, Machine, MachineFiles, MachineInfo, Profile, StoreKind, Target};
 use proc::progress::{Phase, elapsed};
 use proc::{RunDir, interrupt};
 
@@ -54,7 +54,6 @@ const SILENCE: Duration = Duration::from_secs(90);
 const TIMERS: Duration = Duration::from_secs(2);
 /// In the guest.
 const BUSYBOX: &str = "/bin/busybox";
-const STORE: &str = "etcd";
 const PORT_ATTEMPTS: usize = 5;
 /// The oldest QEMU whose restored guests are healthy.
 pub const SAVES: &str = "11.1";
@@ -319,7 +318,7 @@ impl Job<'_> {
     /// the suite takes a fifth less of the host's time. Apiservers may run on all: they have twice the work of stores.
     fn command(&self, artifact: &Artifact) -> (PathBuf, Vec<String>) {
         let program = initramfs::program(artifact);
-        let free = artifact.component != STORE || self.request.accelerator.name == accelerator::KVM;
+        let free = !StoreKind::has_program(&artifact.component) || self.request.accelerator.name == accelerator::KVM;
         if free || self.machine.cpus < 2 {
             return (program, Vec::new());
         }
@@ -471,7 +470,7 @@ fn fingerprint(profile: &Profile) -> anyhow::Result<String> {
     let servers = profile.stores.iter().map(|store| (store.name.clone(), flags::url(1))).collect();
     let mut all = vec![flags::apiserver(profile, Path::new(ROOT), 1, "0.0.0.0", &servers, &pki)?];
     let ports = StorePorts { client: 1, peer: 2 };
-    let etcd = |store| flags::etcd(store, Path::new(ROOT), &ports, "0.0.0.0", &pki);
+    let etcd = |store| flags::store(store, Path::new(ROOT), &ports, "0.0.0.0", &pki);
     all.extend(profile.stores.iter().map(etcd));
     Ok(serde_json::to_string(&all)?)
 }

@@ -311,10 +311,11 @@ async fn no_rv_in_value(ctx: &Ctx) -> Verdict {
 async fn custom_resources_too(ctx: &Ctx) -> Verdict {
     let things = ctx.define(&format!("{}.archproof.example", ctx.slug()), "things", "Thing").await?;
     let first = ctx.create(&things, &Object::new(&things, "a").with("spec.n", 1)).await?;
-    let with_link = first.with("spec.n", 2).with("metadata.selfLink", "/api/v1/link");
-    ctx.update(&things, &with_link).await?;
+    let with_link = first.clone().with("spec.n", 2).with("metadata.selfLink", "/api/v1/link");
+    let updated = ctx.update(&things, &with_link).await?;
     let stored = ctx.must_be_stored(&things, "a").await?;
-    expect_eq!(stored.version, 2, "version of {} after a create and an update", stored.key);
+    let revisions = (stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
+    expect_eq!(revisions, (first.rv(), updated.rv()), "revisions of {} after a create and an update", stored.key);
     match versioned_fault(&stored.value) {
         Some(fault) => Err(Stop::failed(format!("the value of {} {fault}", stored.key))),
         None => Ok(()),

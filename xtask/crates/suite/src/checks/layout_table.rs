@@ -176,9 +176,11 @@ async fn update_in_another_version(ctx: &Ctx) -> Verdict {
     for row in group_rows {
         let name = own_stub(ctx, row).await?.name().to_owned();
         let read = ctx.get(&AUTOSCALERS, &name).await?;
-        ctx.update(&AUTOSCALERS, &read.with("spec.maxReplicas", 3)).await?;
+        let read_at = read.rv();
+        let updated = ctx.update(&AUTOSCALERS, &read.with("spec.maxReplicas", 3)).await?;
         let stored = ctx.must_be_stored(&AUTOSCALERS, &name).await?;
-        expect_eq!(stored.version, 2, "version of {} after an update through autoscaling/v1", stored.key);
+        expect_eq!(stored.mod_rev.cast_unsigned(), updated.rv(), "revision of {} after its update", stored.key);
+        crate::expect!(updated.rv() > read_at, "an update of {name} through autoscaling/v1 was no new revision");
         expect_eq!(
             decode::stored_kind(&stored.value),
             Ok(row.stored_as.clone()),

@@ -76,10 +76,10 @@ impl Truth {
 
 impl From<&Revision> for Told {
     fn from(revision: &Revision) -> Told {
-        let word = match (revision.kind, revision.version) {
-            (Change::Delete, _) => "DELETED",
-            (Change::Put, 1) => "ADDED",
-            (Change::Put, _) => "MODIFIED",
+        let word = match revision.kind {
+            Change::Delete => "DELETED",
+            Change::Put if revision.create_rev == revision.rev => "ADDED",
+            Change::Put => "MODIFIED",
         };
         Told { word: word.into(), key: revision.key.clone(), rv: revision.rev.cast_unsigned() }
     }

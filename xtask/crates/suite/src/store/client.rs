@@ -21,6 +21,8 @@ const LARGEST_ANSWER: usize = 1 << 30;
 pub struct Store {
     channel: Channel,
     limit: Duration,
+    /// See `StoreInfo::root`.
+    root: String,
 }
 
 /// A key with its value, as a Range at some revision gave it.
@@ -79,7 +81,7 @@ impl Store {
             .connect_with_connector(connector)
             .await
             .map_err(|error| anyhow::anyhow!("the store at {} cannot be reached: {}", info.endpoint, chain(&error)))?;
-        Ok(Store { channel, limit })
+        Ok(Store { channel, limit, root: info.root.clone() })
     }
 
     /// One key, at `revision` (0: now).
@@ -133,12 +135,17 @@ impl Store {
         Ok(LeaseInfo { ttl: answer.ttl, granted: answer.granted_ttl, keys })
     }
 
+    /// `[key, range_end)` for all keys with a prefix; the whole store for an empty one.
+    pub(crate) fn range_of(&self, prefix: &str) -> (Vec<u8>, Vec<u8>) {
+        range_of(if prefix.is_empty() { &self.root } else { prefix })
+    }
+
     pub(crate) fn channel(&self) -> Grpc<Channel> {
         Grpc::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
     }
 
     async fn range(&self, prefix: &str, revision: i64, keys_only: bool) -> Result<(Vec<KeyValue>, i64), StoreError> {
-        let (key, range_end) = range_of(prefix);
+        let (key, range_end) = self.range_of(prefix);
         let request = wire::RangeRequest { key, range_end, revision, keys_only, limit: 0 };
         let answer: wire::RangeResponse = self.call("KV", "Range", request).await?;
         let at = if revision > 0 { revision } else { answer.header.map_or(0, |header| header.revision) };
@@ -175,6 +182,11 @@ impl StoreError {
         self.code == tonic::Code::OutOfRange && self.message.contains("compacted")
     }
 
+    /// The store has no such call; kine says so with `Unknown` and a text.
+    pub fn is_unsupported(&self) -> bool {
+        self.code == tonic::Code::Unimplemented || self.message.ends_with("is not supported")
+    }
+
     /// The revision asked for does not exist yet.
     pub fn is_future(&self) -> bool {
         self.code == tonic::Code::OutOfRange && self.message.contains("future")
@@ -183,6 +195,9 @@ impl StoreError {
 
 impl From<StoreError> for crate::check::Stop {
     fn from(error: StoreError) -> Self {
+        if error.is_unsupported() {
+            return crate::check::Stop::Skipped { need: format!("a store that answers {error}") };
+        }
         crate::check::Stop::Errored(error.into())
     }
 }
@@ -200,8 +215,7 @@ impl From<wire::KeyValue> for KeyValue {
     }
 }
 
-/// `[key, range_end)` for all keys with a prefix; the whole store for an empty one.
-pub(crate) fn range_of(prefix: &str) -> (Vec<u8>, Vec<u8>) {
+fn range_of(prefix: &str) -> (Vec<u8>, Vec<u8>) {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {
         if last < 0xff {

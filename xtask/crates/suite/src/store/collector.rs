@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tonic::codec::Streaming;
 use tonic_prost::ProstCodec;
 
-use super::client::{KeyValue, Store, method_path, range_of};
+use super::client::{KeyValue, Store, method_path};
 use super::wire;
 use crate::record::{Recorder, key};
 
@@ -113,7 +113,7 @@ impl Watcher {
     /// One watch from the first revision that is not recorded yet until it breaks.
     async fn watch_once(&mut self) -> Result<(), Trouble> {
         let (requests, receiver) = mpsc::channel::<wire::WatchRequest>(4);
-        let (key, range_end) = range_of("");
+        let (key, range_end) = self.store.range_of("");
         let create = wire::WatchCreateRequest {
             key,
             range_end,

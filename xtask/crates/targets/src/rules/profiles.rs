@@ -85,7 +85,7 @@ fn check_stores(file: &mut Document<'_>, i: usize, stores: &[ProfileStore], know
     file.require(!stores.is_empty(), at!["profiles", i, "stores"], "must have at least one store");
     let mut taken: Vec<&str> = Vec::new();
     for (j, store) in stores.iter().enumerate() {
-        let ProfileStore { name, resources, flags: store_flags } = store;
+        let ProfileStore { name, resources, flags: store_flags, kind: _ } = store;
         let path = at!["profiles", i, "stores", j];
         file.require(
             is_name(name),

@@ -1,0 +1,53 @@
+//! What keeps the data under an apiserver.
+
+/// A program with etcd's API, and for kine what is behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoreKind {
+    #[default]
+    Etcd,
+    KineSqlite,
+    KineNats,
+}
+
+impl StoreKind {
+    pub const ALL: [StoreKind; 3] = [StoreKind::Etcd, StoreKind::KineSqlite, StoreKind::KineNats];
+
+    /// As it is written on the command line, in reports and in `expectations.yaml`.
+    pub fn name(self) -> &'static str {
+        match self {
+            StoreKind::Etcd => "etcd",
+            StoreKind::KineSqlite => "kine-sqlite",
+            StoreKind::KineNats => "kine-nats",
+        }
+    }
+
+    /// Its program in `components.yaml`, which is also the name of the program's set.
+    pub fn component(self) -> &'static str {
+        match self {
+            StoreKind::Etcd => "etcd",
+            StoreKind::KineSqlite | StoreKind::KineNats => "kine",
+        }
+    }
+
+    /// What a range must begin with; see `StoreInfo::root`.
+    pub fn root(self) -> &'static str {
+        match self {
+            StoreKind::Etcd => "",
+            StoreKind::KineSqlite | StoreKind::KineNats => "/",
+        }
+    }
+
+    /// The file below its data folder that is kept as evidence; None where there is not one.
+    pub fn data_file(self) -> Option<&'static str> {
+        match self {
+            StoreKind::Etcd => Some("member/snap/db"),
+            StoreKind::KineSqlite => Some("state.db"),
+            StoreKind::KineNats => None,
+        }
+    }
+
+    /// Whether a component is the program of some store.
+    pub fn has_program(component: &str) -> bool {
+        StoreKind::ALL.iter().any(|kind| kind.component() == component)
+    }
+}
