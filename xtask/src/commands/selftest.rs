@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use boot::{Booted, Topology};
 use model::{Action, Cluster, Event, Exit, Outcome, StoredResource};
-use mutate::{Change, Means, Mutant, Proxy};
+use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use proc::{RunDir, interrupt, progress};
 use serde::Serialize;
 use suite::{Case, Options, Plan};
@@ -99,7 +99,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
     let field = Field { booted: &booted, resources: &resources, run: &run, seed };
-    let rows = field.all(&mutants);
+    let rows = field.all(&field.possible(mutants));
     let taken_down = booted.end(None);
     let rows = rows.or_exit(Exit::Infrastructure)?;
     taken_down.or_exit(Exit::Infrastructure)?;
@@ -119,6 +119,18 @@ fn chosen(words: &[String]) -> Result<Vec<&'static Mutant>, Failure> {
 }
 
 impl Field<'_> {
+    /// A store in a guest cannot be stood before: the guest reaches nothing of this machine.
+    fn possible(&self, mutants: Vec<&'static Mutant>) -> Vec<&'static Mutant> {
+        let inside = self.booted.cluster.info.machine.is_some();
+        let (left, out): (Vec<&Mutant>, Vec<&Mutant>) =
+            mutants.into_iter().partition(|mutant| !inside || !matches!(mutant.means, Means::Store(_)));
+        if !out.is_empty() {
+            let names: Vec<&str> = out.iter().map(|mutant| mutant.id).collect();
+            progress::say(&format!("left out, a store in a VM cannot be replaced: {}", names.join(", ")));
+        }
+        left
+    }
+
     /// First the checks behind a proxy that breaks nothing, then each mutant.
     fn all(&self, mutants: &[&Mutant]) -> anyhow::Result<Vec<Row>> {
         let mut rows = self.control(mutants)?;
@@ -149,6 +161,11 @@ impl Field<'_> {
         let (outcomes, time) = match mutant.means {
             Means::Proxy(make) => self.suite(mutant.id, &[case], make)?,
             Means::Flags(flags) => self.with_flags(mutant, flags, &case)?,
+            Means::Store(make) => {
+                let store = &self.booted.cluster.info.profiles[mutant.profile].stores[0];
+                let proxy = StoreProxy::start(store, make())?;
+                self.with_flags(mutant, &[("etcd-servers", &proxy.url)], &case)?
+            }
         };
         let outcome = of(&outcomes, &case)?;
         let verdict = match outcome {

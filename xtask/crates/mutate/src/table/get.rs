@@ -1,5 +1,7 @@
 //! Reads of one object.
 
+use serde_json::json;
+
 use super::tools::{remember_first, shift};
 use super::{Change, Mutant, mutants};
 
@@ -9,6 +11,12 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "get.older-than-asked": "A GET at a resource version shows an older state." => "rv.get-not-older",
         || Change::Reply(remember_first(|call| {
             call.is_get() && call.parameter("resourceVersion").is_some_and(|rv| rv != "0")
+        }));
+    "get.zero-invented": "A GET at resource version 0 shows a state that never was." => "rv.get-zero-any",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_get() && call.parameter("resourceVersion") == Some("0") && reply.is_success() {
+                reply.edit(|object| object["data"]["mutant"] = json!("was here"));
+            }
         }));
     "get.rv-shifted": "Objects carry a resource version that is not their revision in the store." => "rv.equals-modrevision",
         || Change::Reply(Box::new(|call, reply| {

@@ -26,6 +26,18 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "list.item-repeated": "A page begins with the last item of the page before." => "list.limit-page", item_repeated;
     "list.pages-of-now": "Later pages show the present state." => "list.continue-snapshot", pages_of_now;
     "list.exact-ignored": "A list at exactly one resource version shows the present state." => "list.match-exact", exact_ignored;
+    "list.expired-answered": "A list at a compacted revision is answered with nothing." => "list.exact-410" on "disruptive",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_list() && call.parameter("continue").is_none() && reply.status == 410 {
+                reply.status = 200;
+            }
+        }));
+    "list.token-expired-answered": "A page after a compaction is answered with nothing." => "list.continue-expired" on "disruptive",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.parameter("continue").is_some() && reply.status == 410 {
+                reply.status = 200;
+            }
+        }));
     "list.zero-invented": "A list at resource version 0 shows a state that never was." => "list.rv-zero",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && call.parameter("resourceVersion") == Some("0") {

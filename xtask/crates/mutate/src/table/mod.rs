@@ -3,6 +3,7 @@
 mod flags;
 mod get;
 mod list;
+mod store;
 mod tools;
 mod watch;
 mod write;
@@ -10,6 +11,7 @@ mod write;
 use serde_json::Value;
 
 use crate::call::{Call, Reply};
+use crate::store::StoreChange;
 
 /// What a client gets instead of one event of a watch.
 pub type Filter = Box<dyn FnMut(Value) -> Vec<Value> + Send>;
@@ -48,6 +50,8 @@ pub enum Means {
     Proxy(fn() -> Change),
     /// By other flags of the apiserver, which is started again with them; an empty value takes the flag away.
     Flags(&'static [(&'static str, &'static str)]),
+    /// By a proxy between the apiserver and its first store.
+    Store(fn() -> StoreChange),
 }
 
 /// Rows `"id": "What it breaks." => "the check", the change;`, with `on "profile"` behind the check if it is not `default`.
@@ -66,7 +70,7 @@ use mutants;
 
 /// Every mutant there is, by topic.
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
-    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS].into_iter().flatten()
+    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS, store::MUTANTS].into_iter().flatten()
 }
 
 /// The profile that a row names, or `default`.

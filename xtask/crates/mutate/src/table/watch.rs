@@ -34,6 +34,9 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
     "watch.starts-over": "A watch from a resource version begins with everything there is." => "watch.atomic-list-then-watch",
         || Change::Request(Box::new(|call| if call.is_watch() { call.forget("resourceVersion") }));
+    "watch.expiry-silent": "A watch from a compacted revision ends without a word." => "watch.expired-410" on "disruptive",
+        || each_event(|_, event| if event["type"] == "ERROR" { vec![] } else { vec![event] });
+    "watch.starts-one-early": "A watch from a resource version begins with the change that has it." => "watch.resumable", one_early;
     "watch.object-altered": "The object of an event is not the one that was stored." => "watch.event-shape",
         || each_event(|_, mut event| {
             if event["type"] == "MODIFIED" {
@@ -65,6 +68,17 @@ fn retyped(mut event: Value, from: &str, to: &str) -> Value {
         event["type"] = json!(to);
     }
     event
+}
+
+fn one_early() -> Change {
+    Change::Request(Box::new(|call| {
+        if call.is_watch() {
+            let given = call.query.iter_mut().find(|(name, value)| name == "resourceVersion" && value != "0");
+            if let Some((_, value)) = given {
+                *value = value.parse::<u64>().map_or_else(|_| value.clone(), |rv| rv.saturating_sub(1).to_string());
+            }
+        }
+    }))
 }
 
 fn old_rv_on_deleted() -> Change {

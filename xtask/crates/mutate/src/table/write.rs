@@ -15,6 +15,29 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
     "write.conflict-hidden": "An update that is refused is answered 200." => "cc.update-conflict",
         || Change::Reply(Box::new(|_, reply| if reply.status == 409 { reply.status = 200 }));
+    "write.existing-accepted": "A second POST of a name is answered 201." => "storage.create-txn",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.method == Method::POST && reply.status == 409 {
+                reply.status = 201;
+            }
+        }));
+    "write.rv-padded": "Resource versions have leading zeros." => "rv.monotonic-comparable",
+        || Change::Reply(Box::new(|_, reply| {
+            reply.edit(|object| {
+                if let Some(text) = object["metadata"]["resourceVersion"].as_str() {
+                    object["metadata"]["resourceVersion"] = json!(format!("0{text}"));
+                }
+            });
+        }));
+    "write.not-kept": "Some updates are answered 200 and not written." => "suite.writes", not_kept;
+    "delete.not-done": "A deletion is answered and not done." => "cc.delete-semantics",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::DELETE && call.names_an_object() {
+                call.method = Method::GET;
+                call.query.clear();
+                call.body.clear();
+            }
+        }));
     "write.noop-bumps": "An update that changes nothing is a new revision." => "cc.noop-write", noop_bumps;
     "write.finalizers-lost": "Finalizers are not kept." => "cc.finalizer-two-phase",
         || Change::Request(Box::new(|call| {
@@ -53,6 +76,19 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
 };
+
+/// The workload that is judged; the rest is left alone, so that there is something to judge.
+fn not_kept() -> Change {
+    let mut writes = 0;
+    Change::Request(Box::new(move |call| {
+        if call.method == Method::PUT && call.path.contains("suite-traffic") {
+            writes += 1;
+            if writes % 5 == 0 {
+                call.query.push(("dryRun".into(), "All".into()));
+            }
+        }
+    }))
+}
 
 fn noop_bumps() -> Change {
     let mut writes = 0;

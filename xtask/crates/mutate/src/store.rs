@@ -1,0 +1,224 @@
+//! A TLS proxy between an apiserver and its store: gRPC calls pass message by message, and a mutant may change each.
+
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use bytes::{Buf, Bytes, BytesMut};
+use futures::StreamExt;
+use http::header::HOST;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, BodyStream, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use model::StoreInfo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::message::Message;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Body = UnsyncBoxBody<Bytes, Error>;
+
+/// Gets each message of a call, with the method's name: `Range`, `Txn`, `Watch`, `LeaseGrant`.
+pub type OnMessage = Box<dyn FnMut(&str, &mut Message) + Send>;
+
+/// What a proxy does with the messages that pass through it.
+#[derive(Default)]
+pub struct StoreChange {
+    /// From the apiserver.
+    pub request: Option<OnMessage>,
+    /// From the store.
+    pub reply: Option<OnMessage>,
+}
+
+/// A running proxy. Dropping it ends it with all its connections.
+pub struct StoreProxy {
+    /// `https://127.0.0.1:PORT`.
+    pub url: String,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+struct Shared {
+    base: String,
+    upstream: Client<HttpsConnector<HttpConnector>, Body>,
+    /// Mutants keep what they have seen.
+    change: Mutex<StoreChange>,
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Request,
+    Reply,
+}
+
+impl StoreProxy {
+    /// Listens on a free port of this machine and forwards to the store. The server's certificate lies beside the CA's.
+    pub fn start(store: &StoreInfo, change: StoreChange) -> anyhow::Result<StoreProxy> {
+        tls::install();
+        let beside = |name: &str| store.tls.ca.with_file_name(name);
+        let acceptor = TlsAcceptor::from(Arc::new(tls::server(&beside("server.crt"), &beside("server.key"))?));
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let config = tls::client(&store.tls, tls::Alpn::Unset)?;
+        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2();
+        let upstream = Client::builder(TokioExecutor::new()).http2_only(true).build(connector.wrap_connector(tcp));
+        let shared = Arc::new(Shared { base: store.endpoint.clone(), upstream, change: Mutex::new(change) });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("failed to start the runtime of the proxy")?;
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+        let listener = listener.context("failed to listen on a port for the proxy")?;
+        let port = listener.local_addr().context("the proxy has no address")?.port();
+        runtime.spawn(serve(listener, acceptor, shared));
+        Ok(StoreProxy { url: format!("https://127.0.0.1:{port}"), runtime: Some(runtime) })
+    }
+}
+
+impl Drop for StoreProxy {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+    // Without a listener the apiserver loses its store, and the suite comes to no verdict: that is no kill.
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(connection(stream, acceptor.clone(), Arc::clone(&shared)));
+    }
+}
+
+/// Serves one connection until its end, which is no concern of the proxy.
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+    let _ = stream.set_nodelay(true);
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let service = hyper::service::service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(answer(shared, request).await) }
+    });
+    let _ = auto::Builder::new(TokioExecutor::new()).http2_only().serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+    let (mut head, body) = request.into_parts();
+    let method: Arc<str> = head.uri.path().rsplit('/').next().unwrap_or_default().into();
+    head.headers.remove(HOST);
+    let forwarded = format!("{}{}", shared.base, head.uri.path()).parse().map(|uri| {
+        head.uri = uri;
+        Request::from_parts(head, changed(body, &method, Direction::Request, &shared))
+    });
+    let answered = match forwarded {
+        Ok(request) => shared.upstream.request(request).await.ok(),
+        Err(_) => None,
+    };
+    match answered {
+        Some(answer) => answer.map(|body| changed(body, &method, Direction::Reply, &shared)),
+        None => {
+            let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+            *response.status_mut() = StatusCode::BAD_GATEWAY;
+            response
+        }
+    }
+}
+
+/// A body whose messages a mutant may change; trailers pass as they are.
+fn changed(body: Incoming, method: &Arc<str>, direction: Direction, shared: &Arc<Shared>) -> Body {
+    let (method, shared) = (Arc::clone(method), Arc::clone(shared));
+    let mut messages = Messages::default();
+    let frames = BodyStream::new(body).filter_map(move |frame| {
+        let passed = match frame.map(Frame::into_data) {
+            Ok(Ok(piece)) => {
+                let whole = messages.pass(&piece, |message| shared.change(direction, &method, message));
+                (!whole.is_empty()).then(|| Ok(Frame::data(whole)))
+            }
+            Ok(Err(trailers)) => Some(Ok(trailers)),
+            Err(error) => Some(Err(Error::from(error))),
+        };
+        std::future::ready(passed)
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+impl Shared {
+    fn change(&self, direction: Direction, method: &str, message: &mut Message) {
+        let mut change = self.change.lock().unwrap_or_else(|e| e.into_inner());
+        let hook = match direction {
+            Direction::Request => &mut change.request,
+            Direction::Reply => &mut change.reply,
+        };
+        if let Some(hook) = hook {
+            hook(method, message);
+        }
+    }
+}
+
+/// Cuts a body into gRPC messages: a flag for compression, the length as four bytes, the message.
+#[derive(Default)]
+struct Messages {
+    rest: BytesMut,
+}
+
+impl Messages {
+    const HEAD: usize = 5;
+
+    /// The whole messages up to here, each changed; one that is not whole yet waits for its end.
+    fn pass(&mut self, piece: &[u8], mut change: impl FnMut(&mut Message)) -> Bytes {
+        self.rest.extend_from_slice(piece);
+        let mut passed = BytesMut::new();
+        while let Some(length) = self.length() {
+            let mut whole = self.rest.split_to(Messages::HEAD + length);
+            let plain = whole[0] == 0;
+            match Message::parse(&whole[Messages::HEAD..]).filter(|_| plain) {
+                Some(mut message) => {
+                    change(&mut message);
+                    let bytes = message.encode();
+                    passed.extend_from_slice(&[0]);
+                    passed.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes());
+                    passed.extend_from_slice(&bytes);
+                }
+                None => passed.extend_from_slice(&whole),
+            }
+            whole.clear();
+        }
+        passed.freeze()
+    }
+
+    /// Of the next message, if it is whole.
+    fn length(&self) -> Option<usize> {
+        let length = usize::try_from(self.rest.get(1..Messages::HEAD)?.get_u32()).ok()?;
+        (self.rest.len() >= Messages::HEAD + length).then_some(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_changed_whole_however_they_are_cut() {
+        let stream = [0, 0, 0, 0, 2, 0x08, 5, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x08, 5];
+        for cut in 0..stream.len() {
+            let mut messages = Messages::default();
+            let add = |message: &mut Message| message.set_number(1, message.number(1) + 1);
+            let mut passed = messages.pass(&stream[..cut], add).to_vec();
+            passed.extend_from_slice(&messages.pass(&stream[cut..], add));
+            // The empty one has a field now, the compressed one passes.
+            assert_eq!(
+                passed,
+                [0, 0, 0, 0, 2, 0x08, 6, 0, 0, 0, 0, 2, 0x08, 1, 1, 0, 0, 0, 2, 0x08, 5],
+                "cut at {cut}"
+            );
+        }
+    }
+}

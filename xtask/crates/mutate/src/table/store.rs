@@ -1,0 +1,243 @@
+//! Stores that break a promise to the apiserver. The numbers are those of etcd's `rpc.proto` and `kv.proto`.
+
+use std::collections::BTreeMap;
+
+use super::{Means, Mutant};
+use crate::message::Message;
+use crate::store::{OnMessage, StoreChange};
+
+pub(super) static MUTANTS: &[Mutant] = &[
+    store("store.event-dropped", "The store's watch leaves out some changes.", "watch.matches-etcd-history", || {
+        reply(each_seventh_event_lost())
+    }),
+    store(
+        "store.previous-lost",
+        "The store's watch does not say what was deleted.",
+        "watch.matches-etcd-history",
+        || {
+            reply(Box::new(|method, message| {
+                if method == "Watch" {
+                    message.edit(EVENTS, |event| {
+                        if is_ours(&event.message(KV)) {
+                            event.remove(PREV_KV)
+                        }
+                    });
+                }
+            }))
+        },
+    ),
+    store(
+        "store.refusal-hidden",
+        "The store calls a transaction done whose condition did not hold.",
+        "cc.no-lost-update",
+        || {
+            reply(Box::new(|method, message| {
+                if method == "Txn" && message.number(SUCCEEDED) == 0 && speaks_of_ours(message) {
+                    message.set_number(SUCCEEDED, 1);
+                }
+            }))
+        },
+    ),
+    store("store.stale", "The store answers with the first value that a key had.", "rv.get-unset-linearizable", || {
+        reply(first_value_for_ever())
+    }),
+    store("store.lease-lost", "The store forgets the leases of keys.", "storage.event-lease", || {
+        each_put(|put| put.set_number(PUT_LEASE, 0))
+    }),
+    store("store.lease-short", "The store grants leases for half the time.", "storage.event-lease", || StoreChange {
+        request: Some(Box::new(|method, message| {
+            if method == "LeaseGrant" {
+                message.set_number(TTL, message.number(TTL) / 2);
+            }
+        })),
+        reply: None,
+    }),
+    store("store.value-cut", "The store loses the end of a value.", "storage.protobuf-envelope", || {
+        each_put(|put| {
+            let value = put.bytes(PUT_VALUE).to_vec();
+            if let Some(cut) = value.strip_suffix(&[0x1a, 0, 0x22, 0]) {
+                put.set_bytes(PUT_VALUE, cut.to_vec());
+            }
+        })
+    }),
+    store("store.written-twice", "Every write makes a second key.", "storage.key-layout", || StoreChange {
+        request: Some(Box::new(|method, message| {
+            if method == "Txn" {
+                for operation in message.messages(SUCCESS) {
+                    if is_ours(&operation.message(REQUEST_PUT)) {
+                        message.push(SUCCESS, copy_of(operation).encode());
+                    }
+                }
+            }
+        })),
+        reply: None,
+    }),
+    store("store.services-moved", "Services lie at their plural.", "storage.special-prefixes", || {
+        moved("/registry/services/specs/", "/registry/services/plain/")
+    }),
+    store("store.custom-moved", "Custom resources lie elsewhere.", "storage.cr-key", || {
+        moved(".archproof.example/", ".archproof.elsewhere/")
+    }),
+    store(
+        "store.custom-not-json",
+        "Values of custom resources do not begin as JSON does.",
+        "storage.cr-always-json",
+        || {
+            each_put(|put| {
+                if put.bytes(PUT_VALUE).starts_with(b"{") {
+                    put.set_bytes(PUT_VALUE, [b" ", put.bytes(PUT_VALUE)].concat());
+                }
+            })
+        },
+    ),
+    store(
+        "store.rv-in-value",
+        "Stored values of custom resources have a resource version.",
+        "storage.no-rv-in-value",
+        || {
+            each_put(|put| {
+                let text = String::from_utf8_lossy(put.bytes(PUT_VALUE)).into_owned();
+                if text.starts_with('{') {
+                    let with = text.replacen("\"metadata\":{", "\"metadata\":{\"resourceVersion\":\"1\",", 1);
+                    put.set_bytes(PUT_VALUE, with.into_bytes());
+                }
+            })
+        },
+    ),
+];
+
+// WatchResponse, and Event.
+const EVENTS: u64 = 11;
+const KV: u64 = 2;
+const PREV_KV: u64 = 3;
+// KeyValue and PutRequest: both have the key first.
+const KEY: u64 = 1;
+const PUT_VALUE: u64 = 2;
+const PUT_LEASE: u64 = 3;
+// TxnRequest, Compare, RequestOp and TxnResponse.
+const COMPARE: u64 = 1;
+const COMPARE_KEY: u64 = 3;
+const SUCCESS: u64 = 2;
+const FAILURE: u64 = 3;
+const REQUEST_RANGE: u64 = 1;
+const REQUEST_PUT: u64 = 2;
+const REQUEST_DELETE: u64 = 3;
+const SUCCEEDED: u64 = 2;
+const RESPONSES: u64 = 3;
+const RESPONSE_RANGE: u64 = 1;
+// RangeRequest and WatchCreateRequest; WatchRequest.
+const RANGE_END: u64 = 2;
+const CREATE: u64 = 1;
+// RangeRequest and RangeResponse.
+const KVS: u64 = 2;
+// LeaseGrantRequest.
+const TTL: u64 = 1;
+
+const fn store(id: &'static str, breaks: &'static str, caught_by: &'static str, make: fn() -> StoreChange) -> Mutant {
+    Mutant { id, breaks, caught_by, profile: "default", means: Means::Store(make) }
+}
+
+fn reply(hook: OnMessage) -> StoreChange {
+    StoreChange { request: None, reply: Some(hook) }
+}
+
+/// Changes what is written in the suite's namespaces; the server itself must be able to start.
+fn each_put(change: fn(&mut Message)) -> StoreChange {
+    let hook: OnMessage = Box::new(move |method, message| {
+        if method == "Txn" {
+            message.edit(SUCCESS, |operation| {
+                operation.edit(REQUEST_PUT, |put| {
+                    if is_ours(put) {
+                        change(put);
+                    }
+                });
+            });
+        }
+    });
+    StoreChange { request: Some(hook), reply: None }
+}
+
+/// The store keeps what the apiserver has at `here` at `there`.
+fn moved(here: &'static str, there: &'static str) -> StoreChange {
+    let request: OnMessage = Box::new(move |method, message| {
+        let rename = |holder: &mut Message, number: u64| renamed(holder, number, here, there);
+        match method {
+            "Range" => [KEY, RANGE_END].into_iter().for_each(|number| rename(message, number)),
+            "Watch" => message.edit(CREATE, |create| [KEY, RANGE_END].into_iter().for_each(|n| rename(create, n))),
+            "Txn" => {
+                message.edit(COMPARE, |compare| rename(compare, COMPARE_KEY));
+                for branch in [SUCCESS, FAILURE] {
+                    message.edit(branch, |operation| {
+                        for request in [REQUEST_RANGE, REQUEST_PUT, REQUEST_DELETE] {
+                            operation.edit(request, |request| rename(request, KEY));
+                        }
+                    });
+                }
+            }
+            _ => {}
+        }
+    });
+    let reply: OnMessage = Box::new(move |method, message| {
+        let rename = |holder: &mut Message| renamed(holder, KEY, there, here);
+        match method {
+            "Range" => message.edit(KVS, rename),
+            "Watch" => message.edit(EVENTS, |event| [KV, PREV_KV].into_iter().for_each(|n| event.edit(n, rename))),
+            "Txn" => message.edit(RESPONSES, |answer| answer.edit(RESPONSE_RANGE, |range| range.edit(KVS, rename))),
+            _ => {}
+        }
+    });
+    StoreChange { request: Some(request), reply: Some(reply) }
+}
+
+fn renamed(holder: &mut Message, number: u64, from: &str, to: &str) {
+    let text = String::from_utf8_lossy(holder.bytes(number)).into_owned();
+    // The end of a range is its prefix with the last byte raised.
+    let (from_end, to_end) = (format!("{}0", from.trim_end_matches('/')), format!("{}0", to.trim_end_matches('/')));
+    let new = text.replacen(from, to, 1).replacen(&from_end, &to_end, 1);
+    if new != text {
+        holder.set_bytes(number, new.into_bytes());
+    }
+}
+
+/// Whether a key is one of the suite's, but not the one without which nothing is judged.
+fn is_ours(holder: &Message) -> bool {
+    let key = String::from_utf8_lossy(holder.bytes(KEY));
+    key.contains("/ap-") && !key.ends_with("/marker")
+}
+
+fn each_seventh_event_lost() -> OnMessage {
+    let mut seen = 0_u64;
+    Box::new(move |method, message| {
+        if method == "Watch" {
+            message.retain(EVENTS, |event| {
+                let ours = is_ours(&event.message(KV));
+                seen += u64::from(ours);
+                !ours || seen % 7 != 3
+            });
+        }
+    })
+}
+
+/// Of single keys only: a list would not fit its own count.
+fn first_value_for_ever() -> OnMessage {
+    let mut first: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    Box::new(move |method, message| {
+        let found = message.messages(KVS);
+        let [only] = &found[..] else { return };
+        if method == "Range" && is_ours(only) {
+            let known = first.entry(only.bytes(KEY).to_vec()).or_insert_with(|| only.encode()).clone();
+            message.set_bytes(KVS, known);
+        }
+    })
+}
+
+/// The same put under another name.
+fn copy_of(mut operation: Message) -> Message {
+    operation.edit(REQUEST_PUT, |put| put.set_bytes(KEY, [put.bytes(KEY), b"-copy"].concat()));
+    operation
+}
+
+/// Whether an answer has a key of the suite's somewhere in it.
+fn speaks_of_ours(message: &Message) -> bool {
+    message.encode().windows(4).any(|four| four == b"/ap-")
+}
