@@ -46,7 +46,11 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "list.content-of-another-state": "A selected list shows an object with other content." => "list.matrix",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && call.parameter("labelSelector").is_some() && call.parameter("continue").is_some() {
-                reply.edit(|list| list["items"][0]["metadata"]["annotations"]["v"] = json!("another"));
+                reply.edit(|list| {
+                    if let Some(item) = first_item(list) {
+                        item["metadata"]["annotations"]["v"] = json!("another");
+                    }
+                });
             }
         }));
     "list.sorted-by-words": "A list is in the order of namespace and name." => "list.order", || each_list(sort_by_words);
@@ -80,7 +84,11 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "list.cache-lost-a-change": "Lists from the cache show an object as it was before its last change." => "list.cache-equals-etcd",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && call.parameter("resourceVersion") == Some("0") {
-                reply.edit(|list| shift(&mut list["items"][0]["metadata"]["resourceVersion"], -1));
+                reply.edit(|list| {
+                    if let Some(item) = first_item(list) {
+                        shift(&mut item["metadata"]["resourceVersion"], -1);
+                    }
+                });
             }
         }));
     "rv.empty-list-zero": "An empty list has the resource version 0." => "rv.list-empty-prefix",
@@ -114,6 +122,10 @@ pub(super) static FLAGS: &[Mutant] = &[Mutant {
     profile: "default",
     means: Means::Flags(&[("watch-cache", "false")]),
 }];
+
+fn first_item(list: &mut Value) -> Option<&mut Value> {
+    list["items"].as_array_mut()?.first_mut()
+}
 
 fn is_legacy_exact(call: &Call) -> bool {
     let sent = |name| call.parameter(name).is_some_and(|value| value != "0");
