@@ -4,9 +4,9 @@ use http::Method;
 use http::header::VARY;
 use serde_json::{Value, json};
 
-use super::tools::{each_list, remove, shift};
+use super::tools::{each_list, shift};
 use super::{Change, Means, Mutant, mutants};
-use crate::call::Call;
+use crate::call::{Call, Reply};
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "params.match-without-rv": "A list ignores resourceVersionMatch without a resource version." => "list.params-validation",
@@ -17,7 +17,8 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
     "params.exact-zero": "A list with Exact at 0 is answered." => "list.params-validation",
         || Change::Request(Box::new(|call| {
-            if call.is_list() && call.parameter("resourceVersion") == Some("0") {
+            let exact = call.parameter("resourceVersionMatch") == Some("Exact");
+            if call.is_list() && exact && call.parameter("resourceVersion") == Some("0") {
                 call.forget("resourceVersionMatch");
             }
         }));
@@ -68,17 +69,23 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || Change::Reply(Box::new(|_, reply| drop(reply.headers.remove(VARY))));
     "list.never-compressed": "Answers are plain, whatever the client accepts." => "list.gzip",
         || Change::Request(Box::new(|call| drop(call.headers.remove(http::header::ACCEPT_ENCODING))));
-    "list.encoded-anew": "Lists are encoded by somebody else: another order of fields, no last newline." => "list.streaming-encoding",
-        || each_list(|_| {});
-    "list.snapshot-differs": "A list at exactly one resource version leaves out who manages fields." => "list.exact-from-cache",
+    "list.escaped-otherwise": "Lists that are encoded item by item escape less." => "list.streaming-encoding",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_list() && call.parameter("pretty").is_none() {
+                replace(reply, r"\u003c", "<");
+            }
+        }));
+    "list.protobuf-without-end": "Lists in protobuf leave out the empty fields at the end." => "list.streaming-encoding",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_list() && reply.body.starts_with(b"k8s\0") {
+                reply.body.truncate(reply.body.len() - 4);
+            }
+        }));
+    "list.snapshot-differs": "A list at exactly one resource version shows other content than the store." => "list.exact-from-cache",
         || Change::Reply(Box::new(|call, reply| {
             let exact = call.parameter("resourceVersionMatch") == Some("Exact");
             if call.is_list() && exact && call.parameter("fieldSelector").is_none() {
-                reply.edit(|list| {
-                    for item in list["items"].as_array_mut().into_iter().flatten() {
-                        remove(&mut item["metadata"], "managedFields");
-                    }
-                });
+                replace(reply, r#""k":"v""#, r#""k":"w""#);
             }
         }));
     "list.cache-lost-a-change": "Lists from the cache show an object as it was before its last change." => "list.cache-equals-etcd",
@@ -122,6 +129,13 @@ pub(super) static FLAGS: &[Mutant] = &[Mutant {
     profile: "default",
     means: Means::Flags(&[("watch-cache", "false")]),
 }];
+
+/// Changes a body as text, so that nothing else of it is encoded anew.
+fn replace(reply: &mut Reply, from: &str, to: &str) {
+    if let Ok(text) = std::str::from_utf8(&reply.body) {
+        reply.body = text.replace(from, to).into();
+    }
+}
 
 fn first_item(list: &mut Value) -> Option<&mut Value> {
     list["items"].as_array_mut()?.first_mut()

@@ -176,14 +176,13 @@ async fn continue_with_rv(ctx: &Ctx) -> Verdict {
         with_versions(ctx, resource, own).await?;
         damaged(ctx, resource, own).await?;
         for token in &tokens {
-            stays_inside(ctx, resource, token).await?;
+            stays_inside(ctx, resource, token, "").await?;
         }
     }
     Ok(())
 }
 
 /// A token with what it says: the server keeps that in base64.
-#[derive(Clone)]
 pub(super) struct Token {
     pub(super) text: String,
     pub(super) rv: i64,
@@ -214,7 +213,7 @@ async fn with_versions(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict
             ctx.count("refused", 1);
         }
     }
-    stays_inside(ctx, resource, &Token { text: format!("{}&resourceVersion=0", token.text), ..token.clone() }).await
+    stays_inside(ctx, resource, token, "resourceVersion=0").await
 }
 
 async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
@@ -245,8 +244,8 @@ async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
 }
 
 /// A token says where to go on below the collection that is asked, wherever it comes from.
-async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
-    let answer = ctx.try_list(resource, &format!("continue={}", token.text)).await?;
+async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str) -> Verdict {
+    let answer = ctx.try_list(resource, &format!("continue={}&{with}", token.text)).await?;
     let what = format!("list of {} with a token for {:?} at {}", resource.plural, token.start, token.rv);
     if answer.status == 400 {
         ctx.count("tokens refused", 1);
