@@ -1,16 +1,16 @@
 //! Which lists the watch cache answers, and that it answers them as the store would.
 
-use model::Level::{Extra, Should};
+use model::Level::Should;
 use model::Resource;
 use serde_json::json;
 
 use super::list_metrics::Metrics;
 use super::list_params::{Token, read_token};
-use super::listed::{Page, entries, fault_of_items, list, next_query, sample, state_at, with_content};
+use super::listed::{fault_of_chain, list, next_query, sample, state_at, with_content};
 use crate::api::{MERGE_PATCH, Request, Response, query};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
-use crate::object::{CONFIG_MAPS, CORE_EVENTS, DEFINITIONS, Object, config_map};
+use crate::object::{CONFIG_MAPS, DEFINITIONS, Object, config_map};
 use crate::{expect, expect_eq, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
@@ -49,18 +49,6 @@ pub(super) static CHECKS: &[Check] = &[
         needs: &[],
         run: scenario!(exact_from_cache),
     },
-    Check {
-        id: "list.range-stream",
-        level: Extra,
-        requirement: "Where the server reads lists from etcd by RangeStream, they are the same as by Range.",
-        source: "apiserver pkg/features/kube_features.go (EtcdRangeStream, from 1.37 on)",
-        observed: "Events, which no cache serves, in numbers beyond a page: the list and its pages must be what a unary \
-                   Range gives at its revision.",
-        by_hand: "kubectl get --raw /metrics | grep EtcdRangeStream",
-        profiles: &["default"],
-        needs: &[],
-        run: scenario!(range_stream),
-    },
 ];
 
 const CONSISTENT: &str = "apiserver_watch_cache_consistent_read_total";
@@ -82,7 +70,8 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
             page.rv
         );
         let stored = state_at(ctx, &custom, page.rv).await?;
-        expect_eq!(page.items, stored, "a consistent list at {}", page.rv);
+        let (at, fault) = (page.rv, fault_of_chain(&[page], &stored, None));
+        expect!(fault.is_none(), "a consistent list at {at}: {}", fault.unwrap_or_default());
     }
     let after = Metrics::read(ctx).await?;
     let grown = |labels: &[(&str, &str)]| {
@@ -280,24 +269,6 @@ pub(super) fn first_difference(seen: &[u8], expected: &[u8]) -> Option<String> {
         near(seen),
         near(expected)
     ))
-}
-
-async fn range_stream(ctx: &Ctx) -> Verdict {
-    const OBJECTS: usize = 60;
-    Metrics::read(ctx).await?.need_gate("EtcdRangeStream")?;
-    for number in 0..OBJECTS {
-        let event: Object = sample(ctx, &CORE_EVENTS, &format!("e{number:02}"), &"x".repeat(2000)).await?;
-        ctx.create(&CORE_EVENTS, &event).await?;
-    }
-    for query in ["", "limit=50", "labelSelector=none%21%3Dsuch"] {
-        let page: Page = list(ctx, &CORE_EVENTS, query).await?;
-        let stored = entries(&ctx.stored_all(&CORE_EVENTS, page.rv.cast_signed()).await?);
-        let expected = if query == "limit=50" { &stored[..50.min(stored.len())] } else { &stored[..] };
-        let fault = fault_of_items(&page.items, expected);
-        expect!(fault.is_none(), "list of Events with `{query}`: {}", fault.unwrap_or_default());
-        ctx.count("lists", 1);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

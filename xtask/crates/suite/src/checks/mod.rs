@@ -28,6 +28,7 @@ mod list_paging;
 mod list_params;
 mod list_rare;
 mod list_rules;
+mod list_stream;
 mod list_wire;
 mod list_zero;
 mod listed;
@@ -79,6 +80,7 @@ static TABLES: &[&[Check]] = &[
     list_params::CHECKS,
     list_order::CHECKS,
     list_cache::CHECKS,
+    list_stream::CHECKS,
     list_wire::CHECKS,
     list_matrix::CHECKS,
     watch_start::CHECKS,
