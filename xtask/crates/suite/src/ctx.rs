@@ -1,5 +1,6 @@
 //! What a check works with: recorded requests, a namespace of its own, the raw store, random choices, deadlines.
 
+mod beside;
 mod clean_up;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,15 +94,6 @@ impl Ctx {
         let namespace = self.namespace().await?.to_owned();
         let worker = Ctx::new(Arc::clone(&self.ground), &format!("{}/{name}", self.client), self.seed);
         Ok(Ctx { namespace: OnceCell::new_with(Some(namespace)), ..worker })
-    }
-
-    /// Another client with a namespace of its own, whose name is that of this one's with `suffix` behind it. This one
-    /// removes the namespace; what the other one makes in it, the caller has it clean up before.
-    pub async fn beside(&self, suffix: &str) -> anyhow::Result<Ctx> {
-        let name = format!("{}{suffix}", self.namespace().await?);
-        self.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;
-        let other = Ctx::new(Arc::clone(&self.ground), &format!("{}/{name}", self.client), self.seed);
-        Ok(Ctx { namespace: OnceCell::new_with(Some(name)), ..other })
     }
 
     pub fn profile(&self) -> &ProfileInfo {
