@@ -218,8 +218,10 @@ impl Field<'_> {
                 }
             })
         };
+        // Names follow from the seed, and a custom resource of the run before may still be on its way out.
+        let seed = name.bytes().fold(self.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let options = Options {
-            seed: self.seed,
+            seed,
             jobs: JOBS,
             history: self.run.histories().join(name),
             repeat: format!("cargo xtask selftest --mutant {name} --seed {}", self.seed),

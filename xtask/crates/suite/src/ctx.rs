@@ -1,5 +1,6 @@
 //! What a check works with: recorded requests, a namespace of its own, the raw store, random choices, deadlines.
 
+mod beside;
 mod clean_up;
 
 use std::collections::{BTreeMap, BTreeSet};

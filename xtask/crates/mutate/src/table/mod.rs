@@ -3,6 +3,7 @@
 mod flags;
 mod get;
 mod list;
+mod list_more;
 mod store;
 mod tools;
 mod watch;
@@ -68,9 +69,20 @@ macro_rules! mutants {
 }
 use mutants;
 
+static TABLES: &[&[Mutant]] = &[
+    watch::MUTANTS,
+    list::MUTANTS,
+    list_more::MUTANTS,
+    list_more::FLAGS,
+    get::MUTANTS,
+    write::MUTANTS,
+    flags::MUTANTS,
+    store::MUTANTS,
+];
+
 /// Every mutant there is, by topic.
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
-    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS, store::MUTANTS].into_iter().flatten()
+    TABLES.iter().copied().flatten()
 }
 
 /// The profile that a row names, or `default`.

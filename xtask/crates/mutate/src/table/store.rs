@@ -76,7 +76,7 @@ pub(super) static MUTANTS: &[Mutant] = &[
         moved("/registry/services/specs/", "/registry/services/plain/")
     }),
     store("store.custom-moved", "Custom resources lie elsewhere.", "storage.cr-key", || {
-        moved(".archproof.example/", ".archproof.elsewhere/")
+        moved(".example.org/", ".example.elsewhere/")
     }),
     store(
         "store.custom-not-json",

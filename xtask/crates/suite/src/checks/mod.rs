@@ -18,12 +18,23 @@ mod layout_table;
 mod lease_use;
 mod leases;
 mod list;
+mod list_cache;
 mod list_expired;
+mod list_matrix;
+mod list_metrics;
+mod list_order;
 mod list_pages;
+mod list_paging;
+mod list_params;
+mod list_rare;
+mod list_rules;
+mod list_stream;
+mod list_wire;
 mod list_zero;
 mod listed;
 mod roundtrip;
 mod rv;
+mod rv_lists;
 mod rv_reads;
 mod rv_too_large;
 mod samples;
@@ -59,10 +70,19 @@ static TABLES: &[&[Check]] = &[
     rv::CHECKS,
     rv_reads::CHECKS,
     rv_too_large::CHECKS,
+    rv_lists::CHECKS,
     list::CHECKS,
     list_pages::CHECKS,
     list_expired::CHECKS,
     list_zero::CHECKS,
+    list_paging::CHECKS,
+    list_rare::CHECKS,
+    list_params::CHECKS,
+    list_order::CHECKS,
+    list_cache::CHECKS,
+    list_stream::CHECKS,
+    list_wire::CHECKS,
+    list_matrix::CHECKS,
     watch_start::CHECKS,
     watch_expired::CHECKS,
     watch_selector::CHECKS,
