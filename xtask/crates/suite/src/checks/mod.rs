@@ -8,6 +8,7 @@ mod cc_evidence;
 mod cc_fields;
 mod cc_finalizers;
 mod cc_patch;
+mod dial;
 mod encoding;
 mod encryption;
 mod history;
@@ -28,6 +29,12 @@ mod rv_reads;
 mod rv_too_large;
 mod samples;
 mod watch_bookmark;
+mod websocket;
+mod watch_websocket;
+mod watch_media;
+mod watch_forms;
+mod watch_form_stream;
+mod watch_beside;
 mod watch_expired;
 mod watch_framing;
 mod watch_raw;
@@ -69,6 +76,8 @@ static TABLES: &[&[Check]] = &[
     watch_bookmark::CHECKS,
     watch_stream::CHECKS,
     watch_framing::CHECKS,
+    watch_media::CHECKS,
+    watch_websocket::CHECKS,
     cc::CHECKS,
     cc_delete::CHECKS,
     cc_finalizers::CHECKS,
