@@ -10,11 +10,13 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use futures::StreamExt;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::HeaderValue;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
+use hyper::upgrade::OnUpgrade;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -111,7 +113,8 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(shared.answer(request).await) }
     });
-    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+    let _ =
+        auto::Builder::new(TokioExecutor::new()).serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
 
 impl Shared {
@@ -127,15 +130,24 @@ impl Shared {
         }
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+    async fn forward(&self, mut request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
         let version = request.version();
+        let upgrade = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
         let mut call = received(request).await?;
         if let Change::Request(change) = &mut *self.change() {
             change(&mut call);
         }
         let client = if version == Version::HTTP_2 { &self.over_2 } else { &self.over_1 };
-        let answer = client.request(self.outgoing(&call, version)?).await;
-        let (mut head, body) = answer.context("the apiserver did not answer")?.into_parts();
+        let mut outgoing = self.outgoing(&call, version)?;
+        if upgrade.is_some() {
+            outgoing.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        }
+        let mut answer = client.request(outgoing).await.context("the apiserver did not answer")?;
+        if let Some(near) = upgrade.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS) {
+            tokio::spawn(joined(near, hyper::upgrade::on(&mut answer)));
+            return Ok(answer.map(|_| full(Bytes::new())));
+        }
+        let (mut head, body) = answer.into_parts();
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
         if call.is_watch() && head.status == StatusCode::OK {
@@ -182,6 +194,14 @@ impl Shared {
     fn change(&self) -> std::sync::MutexGuard<'_, Change> {
         self.change.lock().unwrap_or_else(|e| e.into_inner())
     }
+}
+
+/// What follows a switch of protocols passes as it comes.
+async fn joined(near: OnUpgrade, far: OnUpgrade) {
+    let Ok((near, far)) = tokio::try_join!(near, far) else { return };
+    let (mut near, mut far) = (TokioIo::new(near), TokioIo::new(far));
+    // The end of either side is the end, and no concern of the proxy.
+    let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
 }
 
 async fn received(request: Request<Incoming>) -> anyhow::Result<Call> {

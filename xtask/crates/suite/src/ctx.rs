@@ -169,6 +169,12 @@ impl Ctx {
         self.post(resource, &namespace, object).await
     }
 
+    /// Like [`Ctx::create`], in another namespace that the case has made.
+    pub async fn create_in(&self, namespace: &str, resource: &Resource, object: &Object) -> anyhow::Result<Object> {
+        let answer = self.post(resource, namespace, object).await?;
+        answer.object().with_context(|| format!("create of {} in {namespace}", object.name()))
+    }
+
     pub async fn get(&self, resource: &Resource, name: &str) -> anyhow::Result<Object> {
         self.try_get(resource, name, "").await?.object().with_context(|| format!("get of {name}"))
     }

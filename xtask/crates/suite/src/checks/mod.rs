@@ -23,6 +23,7 @@ mod list_expired;
 mod list_pages;
 mod list_zero;
 mod listed;
+mod metrics;
 mod roundtrip;
 mod rv;
 mod rv_reads;
@@ -36,6 +37,17 @@ mod watch_forms;
 mod watch_form_stream;
 mod watch_beside;
 mod watch_expired;
+mod watch_txn;
+mod watch_shutdown;
+mod watch_scope;
+mod watch_many;
+mod watch_idle;
+mod watch_gzip;
+mod watch_follow;
+mod watch_errors;
+mod watch_direct;
+mod watch_custom;
+mod watch_bookmark_rules;
 mod watch_framing;
 mod watch_raw;
 mod watch_selector;
@@ -78,6 +90,16 @@ static TABLES: &[&[Check]] = &[
     watch_framing::CHECKS,
     watch_media::CHECKS,
     watch_websocket::CHECKS,
+    watch_scope::CHECKS,
+    watch_errors::CHECKS,
+    watch_bookmark_rules::CHECKS,
+    watch_idle::CHECKS,
+    watch_custom::CHECKS,
+    watch_direct::CHECKS,
+    watch_gzip::CHECKS,
+    watch_many::CHECKS,
+    watch_txn::CHECKS,
+    watch_shutdown::CHECKS,
     cc::CHECKS,
     cc_delete::CHECKS,
     cc_finalizers::CHECKS,

@@ -230,7 +230,8 @@ impl<'c> FormStream<'c> {
     /// `http/2, protobuf: FAULT`, with what was sent as evidence.
     pub(super) fn fail(&self, fault: &str) -> Stop {
         let told: Vec<String> = self.told().iter().take(20).map(Told::to_string).collect();
-        let message = format!("watch of {} over {} in {}: {fault}", self.resource.plural, self.over.name(), self.form.name());
+        let message =
+            format!("watch of {} over {} in {}: {fault}", self.resource.plural, self.over.name(), self.form.name());
         Stop::Failed { message, evidence: vec![format!("the stream: {}", told.join(", "))] }
     }
 

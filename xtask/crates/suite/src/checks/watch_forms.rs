@@ -169,7 +169,8 @@ fn json_event(payload: &[u8]) -> Result<(String, Content), String> {
         serde_json::from_slice(payload).map_err(|error| format!("no JSON document ({error}): {}", shown(payload)))?;
     let fields = event.as_object().map_or(0, serde_json::Map::len);
     let word = event["type"].as_str().filter(|_| fields == 2).map(str::to_owned);
-    let word = word.ok_or_else(|| format!("an event has the fields type and object, this one not: {}", shown(payload)))?;
+    let word =
+        word.ok_or_else(|| format!("an event has the fields type and object, this one not: {}", shown(payload)))?;
     Ok((word, Content::Json(event["object"].take())))
 }
 
@@ -218,7 +219,8 @@ fn about_protobuf(value: &[u8]) -> Result<About, String> {
     let envelope = decode::envelope(value)?;
     let object = decode::fields(envelope.raw)?;
     let meta = decode::fields(decode::field(&object, 1).ok_or("an object without metadata (field 1)")?)?;
-    let text = |number| decode::field(&meta, number).map(|b| String::from_utf8_lossy(b).into_owned()).unwrap_or_default();
+    let text =
+        |number| decode::field(&meta, number).map(|b| String::from_utf8_lossy(b).into_owned()).unwrap_or_default();
     let rv = text(object_meta::RESOURCE_VERSION);
     Ok(About {
         name: text(object_meta::NAME),
@@ -241,7 +243,8 @@ pub(super) mod tests {
 
     #[test]
     fn frames_are_cut_wherever_they_are_split() {
-        let whole = [frame("ADDED", &value(b"", b"7", b"", END)), frame("DELETED", &value(b"", b"9", b"", END))].concat();
+        let whole =
+            [frame("ADDED", &value(b"", b"7", b"", END)), frame("DELETED", &value(b"", b"9", b"", END))].concat();
         for split in 0..=whole.len() {
             let (mut buffer, mut seen) = (BytesMut::new(), Vec::new());
             for piece in [&whole[..split], &whole[split..]] {

@@ -92,7 +92,7 @@ async fn table(ctx: &Ctx) -> Verdict {
     ];
     tokio::try_join!(
         beside_json(ctx, &CONFIG_MAPS, &forms, same_row),
-        beside_json(ctx, &CORE_EVENTS, &forms[1..2], same_row),
+        beside_json(ctx, &CORE_EVENTS, &forms[2..3], same_row),
         beside_json(ctx, custom, &forms[2..], same_row),
         refused(ctx, Over::Http1, Form::Table(""), &CONFIG_MAPS),
     )?;

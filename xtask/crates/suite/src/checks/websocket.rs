@@ -72,8 +72,7 @@ impl WebSocket {
         );
         let stream = dial(ctx, request, &more).await?;
         let what = format!("{request} over WebSocket");
-        let mut socket =
-            WebSocket { content_type: String::new(), stream, buffer: BytesMut::new(), begun: None, what };
+        let mut socket = WebSocket { content_type: String::new(), stream, buffer: BytesMut::new(), begun: None, what };
         let deadline = Instant::now() + ctx.limit(30.0);
         let head = socket.head(deadline).await?;
         socket.content_type = field(&head, "content-type");
