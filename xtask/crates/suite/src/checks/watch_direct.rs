@@ -10,7 +10,7 @@ use super::watch_start::{TRANSPORTS, open};
 use super::watch_truth::{Truth, fail, first_difference, told};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
-use crate::object::POD_TEMPLATES;
+use crate::object::{ENDPOINTS, NAMESPACES};
 use crate::watch::WatchOptions;
 use crate::{expect, scenario};
 
@@ -21,7 +21,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
                   stream has a watch of its own there, and can begin at any revision that is not compacted, also at one from \
                   before the apiserver was started.",
     source: "apiserver pkg/server/options/etcd.go (EnableWatchCache), pkg/storage/etcd3/watcher.go",
-    observed: "On a server without watch cache, four streams of PodTemplates over HTTP/1.1 and HTTP/2 get some changes: \
+    observed: "On a server without watch cache, four streams of Endpoints over HTTP/1.1 and HTTP/2 get some changes: \
                apiserver_storage_events_received_total must rise by as many events as all of them got together (with a \
                cache, by those of its own single watch), there must be no metric of a watch cache, and each \
                stream must be the store's history. A watch of namespaces from revision 1 must begin with the first one \
@@ -40,21 +40,21 @@ const RECEIVED: &str = "apiserver_storage_events_received_total";
 async fn from_etcd_direct(ctx: &Ctx) -> Verdict {
     let before = Metrics::read(ctx).await?;
     expect!(!before.has_any("apiserver_watch_cache_"), "the server has metrics of a watch cache");
-    let received = |metrics: &Metrics| metrics.sum(RECEIVED, &[("resource", "podtemplates")]).unwrap_or(0.0);
-    let begin = ctx.list(&POD_TEMPLATES, "").await?.rv();
+    let received = |metrics: &Metrics| metrics.sum(RECEIVED, &[("resource", "endpoints")]).unwrap_or(0.0);
+    let begin = ctx.list(&ENDPOINTS, "").await?.rv();
     let mut watches = Vec::new();
     for transport in TRANSPORTS {
         for _ in 0..STREAMS_EACH {
-            watches.push(open(ctx, transport, &POD_TEMPLATES, &WatchOptions::after(begin)).await?);
+            watches.push(open(ctx, transport, &ENDPOINTS, &WatchOptions::after(begin)).await?);
         }
     }
-    let mut object = ctx.create(&POD_TEMPLATES, &sample(ctx, &POD_TEMPLATES, "a", "0").await?).await?;
+    let mut object = ctx.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "a", "0").await?).await?;
     for n in 1..5 {
-        object = ctx.update(&POD_TEMPLATES, &with_content(object, &n.to_string())).await?;
+        object = ctx.update(&ENDPOINTS, &with_content(object, &n.to_string())).await?;
     }
-    ctx.delete(&POD_TEMPLATES, "a").await?;
-    let last = ctx.create(&POD_TEMPLATES, &sample(ctx, &POD_TEMPLATES, "last", "0").await?).await?.rv();
-    let truth = Truth::of(ctx, &POD_TEMPLATES, last).await?;
+    ctx.delete(&ENDPOINTS, "a").await?;
+    let last = ctx.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "last", "0").await?).await?.rv();
+    let truth = Truth::of(ctx, &ENDPOINTS, last).await?;
     let mut events = 0;
     for mut watch in watches {
         let seen = watch.read_to(last, ctx.limit(30.0)).await?;
@@ -75,7 +75,7 @@ async fn from_etcd_direct(ctx: &Ctx) -> Verdict {
 
 /// A cache knows nothing of the time before it was filled; the store does.
 async fn from_the_first_revision(ctx: &Ctx) -> Verdict {
-    let namespaces = &crate::object::NAMESPACES;
+    let namespaces = &*NAMESPACES;
     let prefix = namespaces.key_prefix(&ctx.profile().prefix, None);
     let first = ctx.recorder(namespaces).changes_below(&prefix).into_iter().next();
     let first = first.ok_or_else(|| Stop::Errored(anyhow!("not exercised: no namespace was ever recorded")))?;

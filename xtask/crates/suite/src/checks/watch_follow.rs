@@ -58,6 +58,14 @@ impl<'c> Follower<'c> {
         Ok(follower)
     }
 
+    /// Makes sure that a stream is open, as it is not between an end and the next read.
+    pub(super) async fn keep_open(&mut self) -> Result<(), Stop> {
+        while self.watch.is_none() {
+            self.resume().await?;
+        }
+        Ok(())
+    }
+
     /// Reads until the change at `last` has come.
     pub(super) async fn follow_to(&mut self, last: u64) -> Result<(), Stop> {
         while self.rv < last {
@@ -107,9 +115,7 @@ impl<'c> Follower<'c> {
 
     /// One event or one end; after an end the stream is resumed.
     async fn step(&mut self, limit: Duration) -> Result<(), Stop> {
-        if self.watch.is_none() {
-            self.resume().await?;
-        }
+        self.keep_open().await?;
         self.step_without_resuming(limit).await
     }
 

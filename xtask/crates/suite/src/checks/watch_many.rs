@@ -90,7 +90,8 @@ async fn independent_of_slow(ctx: &Ctx) -> Verdict {
     let mut all = fast.read_to(latest, ctx.limit(30.0)).await?;
     let mut cut = false;
     for n in 0..LARGE_WRITES + SMALL_WRITES {
-        let text = if n < LARGE_WRITES { "x".repeat(LARGE) } else { n.to_string() };
+        let padding = if n < LARGE_WRITES { LARGE } else { 0 };
+        let text = format!("{n}{}", "x".repeat(padding));
         object = ctx.update(loads, &object.with("spec.text", text)).await?;
         latest = object.rv();
         let written = Instant::now();

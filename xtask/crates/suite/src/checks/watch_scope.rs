@@ -30,7 +30,7 @@ pub(super) static CHECKS: &[Check] = &[
                    deleted, ConfigMaps (watch cache) and Events (store). Watches of both \
                    namespaces, of a by path and by selector, of ab, and of everything, opened before over HTTP/1.1 and \
                    HTTP/2, must each tell exactly its own part.",
-        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps/a?watch=true' and, for the 400, the same with \
+        by_hand: "kubectl get --raw '/api/v1/watch/namespaces/default/configmaps/a' and, for the 400, the same with \
                   &fieldSelector=metadata.name=b",
         profiles: &["default", "no-cache"],
         needs: &[],
@@ -52,6 +52,13 @@ pub(super) static CHECKS: &[Check] = &[
         run: scenario!(initial_order),
     },
 ];
+
+/// The path for watching one object: `/api/v1/watch/namespaces/x/configmaps/a`. Under its usual path `watch=true` is
+/// ignored: that is a GET (apiserver pkg/endpoints/request/requestinfo.go).
+fn watched(resource: &Resource, namespace: &str, name: &str) -> String {
+    let root = resource.api_root();
+    object_path(resource, namespace, name).replacen(&root, &format!("{root}/watch"), 1)
+}
 
 /// A watch and the lines that it must give, each `WORD namespace/name@rv`.
 struct Scope {
@@ -85,10 +92,10 @@ async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &
         (in_near(resource.path(Some(near))), "", false),
         (in_near(resource.path(Some(near))), "a", false),
         (in_near(resource.path(Some(near))), "ab", false),
-        (in_near(object_path(resource, near, "a")), "a", true),
-        (in_near(object_path(resource, near, "ab")), "ab", true),
+        (in_near(watched(resource, near, "a")), "a", true),
+        (in_near(watched(resource, near, "ab")), "ab", true),
         ((resource.path(Some(far)), far.to_owned()), "", false),
-        ((object_path(resource, far, "a"), far.to_owned()), "a", true),
+        ((watched(resource, far, "a"), far.to_owned()), "a", true),
     ] {
         let begin = begin.to_string();
         let selector = format!("metadata.name={name}");
@@ -175,14 +182,14 @@ fn told(bytes: &[u8], near: &str, far: &str) -> Result<Vec<String>, String> {
 }
 
 async fn refused_names(ctx: &Ctx, namespace: &str) -> Verdict {
-    let path = object_path(&CONFIG_MAPS, namespace, "a");
+    let path = watched(&CONFIG_MAPS, namespace, "a");
     let with =
         |selector: &str| Request::get(path.clone()).query(query(&[("watch", "true"), ("fieldSelector", selector)]));
     let answer = ctx.send(&with("metadata.name=b")).await?;
     expect!(answer.is(400, "BadRequest"), "a path and another metadata.name were answered {answer}");
     // The same name twice is one question; it waits, so that only the head is read.
     Raw::send(ctx, Transport::Http2, with("metadata.name=a")).await?;
-    Raw::send(ctx, Transport::Http1, Request::get(object_path(&CONFIG_MAPS, namespace, "none")).query("watch=true"))
+    Raw::send(ctx, Transport::Http1, Request::get(watched(&CONFIG_MAPS, namespace, "none")).query("watch=true"))
         .await?;
     Ok(())
 }

@@ -19,7 +19,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.graceful-shutdown",
     level: Extra,
     requirement: "An apiserver with --shutdown-watch-termination-grace-period completes its watches when it is told to end, \
-                  within that time; without it they are cut. In both cases clients resume without loss.",
+                  within that time; without it they may be cut. In both cases clients resume without loss.",
     source: "apiserver pkg/server/config.go, pkg/server/genericapiserver.go (ShutdownWatchTerminationGracePeriod), \
              pkg/server/filters/watch_termination.go",
     observed: "Watches of ConfigMaps over HTTP/1.1 and HTTP/2 are open when the apiserver is started again, first without the \
@@ -76,6 +76,7 @@ async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u
     let last = ctx.create(&CONFIG_MAPS, &config_map(&format!("b-{phase}"))).await?.rv();
     for reader in readers {
         reader.follow_to(last).await?;
+        reader.keep_open().await?;
     }
     Ok(last)
 }
