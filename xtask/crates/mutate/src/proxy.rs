@@ -23,6 +23,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use model::ProfileInfo;
+use tls::ClientConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -44,8 +45,8 @@ pub struct Proxy {
 /// What every connection needs.
 struct Shared {
     base: String,
+    tls: ClientConfig,
     over_1: Upstream,
-    over_2: Upstream,
     /// Mutants keep what they have seen.
     change: Mutex<Change>,
 }
@@ -57,10 +58,11 @@ impl Proxy {
         tls::install();
         let beside = |name: &str| profile.tls.ca.with_file_name(name);
         let acceptor = TlsAcceptor::from(Arc::new(tls::server(&beside("server.crt"), &beside("server.key"))?));
+        let tls = tls::client(&profile.tls, tls::Alpn::Unset)?;
         let shared = Arc::new(Shared {
             base: profile.apiserver.clone(),
-            over_1: upstream(profile, false)?,
-            over_2: upstream(profile, true)?,
+            over_1: upstream(tls.clone(), false),
+            tls,
             change: Mutex::new(change),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -84,18 +86,17 @@ impl Drop for Proxy {
     }
 }
 
-fn upstream(profile: &ProfileInfo, http2: bool) -> anyhow::Result<Upstream> {
+fn upstream(tls: ClientConfig, http2: bool) -> Upstream {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    let config = tls::client(&profile.tls, tls::Alpn::Unset)?;
-    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config).https_only();
+    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let mut client = Client::builder(TokioExecutor::new());
-    Ok(if http2 {
+    if http2 {
         client.http2_only(true).build(builder.enable_http2().wrap_connector(tcp))
     } else {
         client.build(builder.enable_http1().wrap_connector(tcp))
-    })
+    }
 }
 
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
@@ -109,17 +110,19 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     let Ok(stream) = acceptor.accept(stream).await else { return };
+    // A server allows a hundred streams on one connection: one of ours for each of the client's.
+    let over_2 = upstream(shared.tls.clone(), true);
     let service = hyper::service::service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(shared.answer(request).await) }
+        let (shared, over_2) = (Arc::clone(&shared), over_2.clone());
+        async move { Ok::<_, Infallible>(shared.answer(request, &over_2).await) }
     });
     let _ =
         auto::Builder::new(TokioExecutor::new()).serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
 
 impl Shared {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        match self.forward(request).await {
+    async fn answer(&self, request: Request<Incoming>, over_2: &Upstream) -> Response<Body> {
+        match self.forward(request, over_2).await {
             Ok(response) => response,
             Err(error) => {
                 let text = format!("the proxy could not forward the request: {error:#}");
@@ -130,14 +133,14 @@ impl Shared {
         }
     }
 
-    async fn forward(&self, mut request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+    async fn forward(&self, mut request: Request<Incoming>, over_2: &Upstream) -> anyhow::Result<Response<Body>> {
         let version = request.version();
         let upgrade = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
         let mut call = received(request).await?;
         if let Change::Request(change) = &mut *self.change() {
             change(&mut call);
         }
-        let client = if version == Version::HTTP_2 { &self.over_2 } else { &self.over_1 };
+        let client = if version == Version::HTTP_2 { over_2 } else { &self.over_1 };
         let mut outgoing = self.outgoing(&call, version)?;
         if upgrade.is_some() {
             outgoing.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));

@@ -1,6 +1,6 @@
 //! Watches of custom resources: selectors of their own, definitions that change under open streams, media types.
 
-use model::Level::{Must, Should};
+use model::Level::Should;
 use model::Resource;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub(super) static CHECKS: &[Check] = &[
     },
     Check {
         id: "watch.cr-protobuf-406",
-        level: Must,
+        level: Should,
         requirement: "A GET, LIST or WATCH of a custom resource that accepts only protobuf is answered 406 NotAcceptable; \
                       one that accepts protobuf or JSON is answered JSON.",
         source: "kubernetes test/integration/apiserver/apiserver_test.go (TestAPICRDProtobuf)",

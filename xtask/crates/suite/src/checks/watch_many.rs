@@ -194,23 +194,24 @@ async fn wander(ctx: &Ctx, transport: Transport, begin: u64) -> Result<Follower<
     Ok(follower)
 }
 
-const BURST: f64 = 10_000.0;
+const BURST: u128 = 10_000;
 /// Below this it is no burst.
-const LEAST: f64 = 400.0;
+const LEAST: usize = 400;
 const WRITERS: usize = 16;
 /// The reader that reconnects does so after so many events.
 const OFTEN: usize = 97;
 
 async fn burst(ctx: &Ctx) -> Verdict {
     let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
-    let factor = ctx.limit(1.0).as_secs_f64();
-    let updates = (BURST / factor.max(1.0)).max(LEAST);
+    // A second of this machine.
+    let second = ctx.limit(1.0).as_millis().max(1000);
+    let updates = usize::try_from(BURST * 1000 / second).unwrap_or(LEAST).max(LEAST);
     let mut readers = Vec::new();
     for transport in [Transport::Http1, Transport::Http2, Transport::Http2] {
         readers.push(Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?);
     }
     let [one, two, often] = &mut readers[..] else { return Err(Stop::Errored(anyhow!("three readers were opened"))) };
-    let per_writer = (updates / WRITERS as f64).ceil() as usize;
+    let per_writer = updates.div_ceil(WRITERS);
     let goal = per_writer * WRITERS;
     let writers = try_join_all((0..WRITERS).map(|n| write_many(ctx, n, per_writer)));
     let last = AtomicU64::new(0);

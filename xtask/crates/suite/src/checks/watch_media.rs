@@ -258,7 +258,7 @@ mod tests {
             ("Metadata", false, table(Value::Null, row(whole())), "kind"),
             ("Object", false, table(Value::Null, row(partial.clone())), "apiVersion"),
             ("", true, table(Value::Null, row(partial.clone())), "the first event has 0"),
-            ("", false, table(columns.clone(), row(partial.clone())), "a later event has 2"),
+            ("", false, table(columns, row(partial.clone())), "a later event has 2"),
             ("", false, table(Value::Null, json!([])), "0 rows"),
             ("", true, table(json!([{"name": "Name"}]), row(partial)), "2 cells for 1 columns"),
         ] {

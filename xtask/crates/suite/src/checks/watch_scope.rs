@@ -106,7 +106,7 @@ async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &
         let request = Request::get(path).query(query(&pairs));
         let what = request.to_string();
         let raw = Raw::send(ctx, transport, request).await?;
-        let is_whole = namespace.is_empty() && name.is_empty();
+        let is_whole = namespace.is_empty();
         scopes.push((namespace, name, Scope { what, raw, expected: Vec::new(), is_whole }));
     }
     let history = lives(ctx, resource, near, far).await?;
