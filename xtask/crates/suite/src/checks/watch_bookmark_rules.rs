@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
+use futures::future::try_join_all;
 use model::Level::Should;
 use model::Resource;
 use model::history::FrameKind;
@@ -87,62 +88,64 @@ async fn no_bookmark_by_default(ctx: &Ctx) -> Verdict {
     )))
 }
 
-/// False if the streams were too short for this machine.
-async fn without_bookmarks(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<bool, Stop> {
+/// A stream, and how many bookmarks it may have.
+struct Plan {
+    what: &'static str,
+    transport: Transport,
+    resource: &'static Resource,
+    options: WatchOptions,
+    most: usize,
+}
+
+/// The first one asks for bookmarks and is served from the cache where there is one.
+async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, Stop> {
     let [http1, http2] = TRANSPORTS;
-    let of = |resource: &'static Resource, bookmarks: bool, transport: Transport| async move {
-        let begin = ctx.list(resource, "").await?.rv();
-        let options = WatchOptions { bookmarks, ..WatchOptions::after(begin).timeout(seconds) };
-        read_all(ctx, transport, resource, &options).await
-    };
+    let maps = WatchOptions::after(ctx.list(&CONFIG_MAPS, "").await?.rv()).timeout(seconds);
+    let events = WatchOptions::after(ctx.list(&CORE_EVENTS, "").await?.rv()).timeout(seconds);
     let unset = WatchOptions::default().timeout(seconds);
     let initial = initial_events().timeout(seconds);
-    let write = async {
-        // At once: what is written is what the bookmarks have to tell.
-        for resource in [&*CONFIG_MAPS, &CORE_EVENTS] {
-            for n in 0..3 {
-                let name = format!("n{n}-{seconds}");
-                ctx.create(resource, &sample(ctx, resource, &name, "1").await?).await?;
-            }
-        }
-        Ok(())
-    };
-    let (cached, plain_1, plain_2, store, store_plain, unset, initial, ()) = tokio::try_join!(
-        of(&CONFIG_MAPS, true, http2),
-        of(&CONFIG_MAPS, false, http1),
-        of(&CONFIG_MAPS, false, http2),
-        of(&CORE_EVENTS, true, http1),
-        of(&CORE_EVENTS, false, http2),
-        read_all(ctx, http1, &CONFIG_MAPS, &unset),
-        read_all(ctx, http2, &CORE_EVENTS, &initial),
-        write,
-    )?;
-    let rows = [
-        ("ConfigMaps that does not ask, HTTP/1.1", &plain_1, 0),
-        ("ConfigMaps that does not ask, HTTP/2", &plain_2, 0),
-        ("ConfigMaps without resource version", &unset, 0),
-        ("Events from the store that asks", &store, 0),
-        ("Events from the store that does not ask", &store_plain, 0),
-        ("Events from the store with initial events", &initial, 1),
+    let without_limit = if has_cache { usize::MAX } else { 0 };
+    let rows: [(&'static str, Transport, &'static Resource, WatchOptions, usize); 7] = [
+        ("ConfigMaps that asks", http2, &CONFIG_MAPS, maps.clone().bookmarks(), without_limit),
+        ("ConfigMaps that does not ask", http1, &CONFIG_MAPS, maps.clone(), 0),
+        ("ConfigMaps that does not ask", http2, &CONFIG_MAPS, maps, 0),
+        ("ConfigMaps without resource version", http1, &CONFIG_MAPS, unset, 0),
+        ("Events from the store that asks", http1, &CORE_EVENTS, events.clone().bookmarks(), 0),
+        ("Events from the store that does not ask", http2, &CORE_EVENTS, events, 0),
+        ("Events from the store with initial events", http2, &CORE_EVENTS, initial, 1),
     ];
-    let without_cache = [("ConfigMaps without watch cache that asks", &cached, 0)];
-    let rows = rows.iter().chain(without_cache.iter().filter(|_| !has_cache));
-    for (what, events, allowed) in rows {
+    let plan = |(what, transport, resource, options, most)| Plan { what, transport, resource, options, most };
+    Ok(rows.into_iter().map(plan).collect())
+}
+
+/// False if the streams were too short for this machine.
+async fn without_bookmarks(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<bool, Stop> {
+    let plans = plans(ctx, seconds, has_cache).await?;
+    let streams = try_join_all(plans.iter().map(|plan| read_all(ctx, plan.transport, plan.resource, &plan.options)));
+    let (streams, ()) = tokio::try_join!(streams, write(ctx, seconds))?;
+    for (plan, events) in plans.iter().zip(&streams) {
         let count = bookmarks(events).count();
-        if count > *allowed {
-            return Err(fail(
-                &format!("a watch of {what}"),
-                &format!("{count} bookmarks instead of {allowed}"),
-                events,
-            ));
+        if count > plan.most {
+            let fault = format!("{count} bookmarks instead of {}", plan.most);
+            return Err(fail(&format!("a watch of {} over {}", plan.what, plan.transport.name()), &fault, events));
         }
         ctx.count("streams", 1);
     }
-    if has_cache {
-        ctx.count("bookmarks of the stream that asks", bookmarks(&cached).count() as u64);
+    let all_told = streams.iter().all(|events| has_change(events));
+    let asked = bookmarks(&streams[0]).count();
+    ctx.count("bookmarks of the stream that asks", asked as u64);
+    let initial = streams.last().is_some_and(|events| bookmarks(events).count() == 1);
+    Ok(all_told && initial && (asked > 0 || !has_cache))
+}
+
+/// At once: what is written is what bookmarks have to tell.
+async fn write(ctx: &Ctx, seconds: u32) -> Verdict {
+    for resource in [&*CONFIG_MAPS, &CORE_EVENTS] {
+        for n in 0..3 {
+            ctx.create(resource, &sample(ctx, resource, &format!("n{n}-{seconds}"), "1").await?).await?;
+        }
     }
-    let told = [&plain_1, &plain_2, &store, &store_plain, &unset, &initial].iter().all(|events| has_change(events));
-    Ok(told && (!has_cache || bookmarks(&cached).count() > 0) && bookmarks(&initial).count() == 1)
+    Ok(())
 }
 
 async fn read_all(
