@@ -255,7 +255,7 @@ mod tests {
             ("Object", false, table(Value::Null, row(whole())), ""),
             ("", false, table(json!([]), row(partial.clone())), ""),
             ("None", true, table(columns.clone(), row(partial.clone())), "but the row has"),
-            ("Metadata", false, table(Value::Null, row(whole())), "kind"),
+            ("Metadata", false, table(Value::Null, row(whole())), "apiVersion"),
             ("Object", false, table(Value::Null, row(partial.clone())), "apiVersion"),
             ("", true, table(Value::Null, row(partial.clone())), "the first event has 0"),
             ("", false, table(columns, row(partial.clone())), "a later event has 2"),
