@@ -1,6 +1,7 @@
 //! What a check works with: recorded requests, a namespace of its own, the raw store, random choices, deadlines.
 
 mod clean_up;
+mod elsewhere;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -167,12 +168,6 @@ impl Ctx {
     pub async fn try_create(&self, resource: &Resource, object: &Object) -> anyhow::Result<Response> {
         let namespace = self.namespace_of(resource).await?;
         self.post(resource, &namespace, object).await
-    }
-
-    /// Like [`Ctx::create`], in another namespace that the case has made.
-    pub async fn create_in(&self, namespace: &str, resource: &Resource, object: &Object) -> anyhow::Result<Object> {
-        let answer = self.post(resource, namespace, object).await?;
-        answer.object().with_context(|| format!("create of {} in {namespace}", object.name()))
     }
 
     pub async fn get(&self, resource: &Resource, name: &str) -> anyhow::Result<Object> {

@@ -137,11 +137,11 @@ async fn initial_events(ctx: &Ctx, over: Over, form: Form, resource: &Resource, 
     }
     let seen = told.iter().map(|told| (told.key.clone(), told.rv)).collect();
     let expected = truth.state(last);
-    if let Some(difference) = state_difference(&expected, &seen).filter(|_| told.len() == expected.len()) {
+    if let Some(difference) = state_difference(&expected, &seen) {
         return Err(stream.fail(&format!("the initial events: {difference}")));
     }
     if told.len() != expected.len() {
-        return Err(stream.fail(&format!("{} initial events, there are {} objects", told.len(), expected.len())));
+        return Err(stream.fail(&format!("{} initial events for {} objects", told.len(), expected.len())));
     }
     let rv = stream.events.last().and_then(|bookmark| bookmark.about().ok()).map_or(0, |about| about.rv);
     if rv < last {

@@ -77,7 +77,7 @@ pub(super) static CHECKS: &[Check] = &[
 const STREAMS: [u32; 4] = [4, 10, 30, 90];
 
 async fn no_bookmark_by_default(ctx: &Ctx) -> Verdict {
-    let has_cache = Metrics::read(ctx).await?.has_any("apiserver_watch_cache_");
+    let has_cache = ctx.profile().flags.get("watch-cache").is_none_or(|value| value != "false");
     for seconds in STREAMS {
         if without_bookmarks(ctx, seconds, has_cache).await? {
             return Ok(());

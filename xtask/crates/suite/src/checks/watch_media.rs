@@ -46,7 +46,7 @@ pub(super) static CHECKS: &[Check] = &[
                    resource run beside a JSON watch while objects are written, over HTTP/1.1 and HTTP/2. Both must be the \
                    store's history, names and objects those of the JSON watch. Initial events end with a bookmark in \
                    a row (406 before 1.34).",
-        by_hand: "kubectl get --raw-like: curl -sN -H 'Accept: application/json;as=Table;g=meta.k8s.io;v=v1' \
+        by_hand: "curl -sN -H 'Accept: application/json;as=Table;g=meta.k8s.io;v=v1' \
                   'https://SERVER/api/v1/namespaces/default/configmaps?watch=true&includeObject=Object'",
         profiles: &["default"],
         needs: &[],
