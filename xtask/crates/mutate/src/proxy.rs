@@ -10,17 +10,20 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use futures::StreamExt;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::HeaderValue;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
+use hyper::upgrade::OnUpgrade;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use model::ProfileInfo;
+use tls::ClientConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -42,8 +45,8 @@ pub struct Proxy {
 /// What every connection needs.
 struct Shared {
     base: String,
+    tls: ClientConfig,
     over_1: Upstream,
-    over_2: Upstream,
     /// Mutants keep what they have seen.
     change: Mutex<Change>,
 }
@@ -55,10 +58,11 @@ impl Proxy {
         tls::install();
         let beside = |name: &str| profile.tls.ca.with_file_name(name);
         let acceptor = TlsAcceptor::from(Arc::new(tls::server(&beside("server.crt"), &beside("server.key"))?));
+        let tls = tls::client(&profile.tls, tls::Alpn::Unset)?;
         let shared = Arc::new(Shared {
             base: profile.apiserver.clone(),
-            over_1: upstream(profile, false)?,
-            over_2: upstream(profile, true)?,
+            over_1: upstream(tls.clone(), false),
+            tls,
             change: Mutex::new(change),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -82,18 +86,17 @@ impl Drop for Proxy {
     }
 }
 
-fn upstream(profile: &ProfileInfo, http2: bool) -> anyhow::Result<Upstream> {
+fn upstream(tls: ClientConfig, http2: bool) -> Upstream {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    let config = tls::client(&profile.tls, tls::Alpn::Unset)?;
-    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config).https_only();
+    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let mut client = Client::builder(TokioExecutor::new());
-    Ok(if http2 {
+    if http2 {
         client.http2_only(true).build(builder.enable_http2().wrap_connector(tcp))
     } else {
         client.build(builder.enable_http1().wrap_connector(tcp))
-    })
+    }
 }
 
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
@@ -107,16 +110,19 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     let Ok(stream) = acceptor.accept(stream).await else { return };
+    // A server allows a hundred streams on one connection: one of ours for each of the client's.
+    let over_2 = upstream(shared.tls.clone(), true);
     let service = hyper::service::service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(shared.answer(request).await) }
+        let (shared, over_2) = (Arc::clone(&shared), over_2.clone());
+        async move { Ok::<_, Infallible>(shared.answer(request, &over_2).await) }
     });
-    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+    let _ =
+        auto::Builder::new(TokioExecutor::new()).serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
 
 impl Shared {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        match self.forward(request).await {
+    async fn answer(&self, request: Request<Incoming>, over_2: &Upstream) -> Response<Body> {
+        match self.forward(request, over_2).await {
             Ok(response) => response,
             Err(error) => {
                 let text = format!("the proxy could not forward the request: {error:#}");
@@ -127,15 +133,24 @@ impl Shared {
         }
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+    async fn forward(&self, mut request: Request<Incoming>, over_2: &Upstream) -> anyhow::Result<Response<Body>> {
         let version = request.version();
+        let upgrade = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
         let mut call = received(request).await?;
         if let Change::Request(change) = &mut *self.change() {
             change(&mut call);
         }
-        let client = if version == Version::HTTP_2 { &self.over_2 } else { &self.over_1 };
-        let answer = client.request(self.outgoing(&call, version)?).await;
-        let (mut head, body) = answer.context("the apiserver did not answer")?.into_parts();
+        let client = if version == Version::HTTP_2 { over_2 } else { &self.over_1 };
+        let mut outgoing = self.outgoing(&call, version)?;
+        if upgrade.is_some() {
+            outgoing.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        }
+        let mut answer = client.request(outgoing).await.context("the apiserver did not answer")?;
+        if let Some(near) = upgrade.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS) {
+            tokio::spawn(joined(near, hyper::upgrade::on(&mut answer)));
+            return Ok(answer.map(|_| full(Bytes::new())));
+        }
+        let (mut head, body) = answer.into_parts();
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
         if call.is_watch() && head.status == StatusCode::OK {
@@ -182,6 +197,14 @@ impl Shared {
     fn change(&self) -> std::sync::MutexGuard<'_, Change> {
         self.change.lock().unwrap_or_else(|e| e.into_inner())
     }
+}
+
+/// What follows a switch of protocols passes as it comes.
+async fn joined(near: OnUpgrade, far: OnUpgrade) {
+    let Ok((near, far)) = tokio::try_join!(near, far) else { return };
+    let (mut near, mut far) = (TokioIo::new(near), TokioIo::new(far));
+    // The end of either side is the end, and no concern of the proxy.
+    let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
 }
 
 async fn received(request: Request<Incoming>) -> anyhow::Result<Call> {

@@ -2,6 +2,7 @@
 
 mod beside;
 mod clean_up;
+mod elsewhere;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};

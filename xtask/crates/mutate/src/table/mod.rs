@@ -6,6 +6,7 @@ mod list;
 mod list_more;
 mod store;
 mod tools;
+mod transport;
 mod watch;
 mod write;
 
@@ -78,6 +79,8 @@ static TABLES: &[&[Mutant]] = &[
     write::MUTANTS,
     flags::MUTANTS,
     store::MUTANTS,
+    transport::MUTANTS,
+    transport::FLAGS,
 ];
 
 /// Every mutant there is, by topic.

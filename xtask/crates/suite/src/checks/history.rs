@@ -7,6 +7,8 @@ use crate::check::{Check, Run};
 
 /// Every judged history is that of the flags every other profile starts from.
 const PROFILES: &[&str] = &["default"];
+/// Streams are judged where they come straight from the store, too.
+const OF_STREAMS: &[&str] = &["default", "no-cache"];
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -46,7 +48,7 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R'; \
                   etcdctl watch --prefix /registry/configmaps/NS/ --rev=R+1 --prev-kv -w json; compare mod_revision with \
                   metadata.resourceVersion line by line",
-        profiles: PROFILES,
+        profiles: OF_STREAMS,
         needs: &[],
         run: Run::Judge,
     },
@@ -59,7 +61,7 @@ pub(super) static CHECKS: &[Check] = &[
         observed: "The resource versions of each recorded stream are compared with those before them.",
         by_hand: "kubectl get --raw '/api/v1/configmaps?watch=true&resourceVersion=R' | \
                   jq .object.metadata.resourceVersion (the numbers rise)",
-        profiles: PROFILES,
+        profiles: OF_STREAMS,
         needs: &[],
         run: Run::Judge,
     },
@@ -71,7 +73,7 @@ pub(super) static CHECKS: &[Check] = &[
         observed: "Pairs of key and resource version are counted on each recorded stream, the initial part included.",
         by_hand: "kubectl get --raw '/api/v1/configmaps?watch=true&resourceVersion=R' | \
                   jq -c '.object.metadata | [.namespace,.name,.resourceVersion]' | sort | uniq -d (prints nothing)",
-        profiles: PROFILES,
+        profiles: OF_STREAMS,
         needs: &[],
         run: Run::Judge,
     },
@@ -85,7 +87,7 @@ pub(super) static CHECKS: &[Check] = &[
                    on the stream.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R&allowWatchBookmarks=true'; \
                   etcdctl watch --prefix /registry/configmaps/NS/ --rev=R+1 (no line more up to the last event or bookmark)",
-        profiles: PROFILES,
+        profiles: OF_STREAMS,
         needs: &[],
         run: Run::Judge,
     },
@@ -100,7 +102,7 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "Take x from the last event of a watch, change an object twice, then kubectl get --raw \
                   '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=x&timeoutSeconds=2' (the first of the two \
                   changes comes first, x does not come again)",
-        profiles: PROFILES,
+        profiles: OF_STREAMS,
         needs: &[],
         run: Run::Judge,
     },
@@ -114,7 +116,7 @@ pub(super) static CHECKS: &[Check] = &[
                    that the store recorded.",
         by_hand: "kubectl delete configmap a during kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true'; \
                   etcdctl watch /registry/configmaps/NS/a --rev=R -w json (mod_revision of the DELETE event)",
-        profiles: PROFILES,
+        profiles: OF_STREAMS,
         needs: &[],
         run: Run::Judge,
     },
@@ -127,7 +129,7 @@ pub(super) static CHECKS: &[Check] = &[
         observed: "Streams of one prefix are compared with each other where they overlap, without looking at the store.",
         by_hand: "Two times kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R&timeoutSeconds=30' \
                   at once; diff the outputs (equal as far as both go)",
-        profiles: PROFILES,
+        profiles: OF_STREAMS,
         needs: &[],
         run: Run::Judge,
     },

@@ -8,6 +8,7 @@ mod cc_evidence;
 mod cc_fields;
 mod cc_finalizers;
 mod cc_patch;
+mod dial;
 mod encoding;
 mod encryption;
 mod history;
@@ -32,20 +33,38 @@ mod list_stream;
 mod list_wire;
 mod list_zero;
 mod listed;
+mod metrics;
 mod roundtrip;
 mod rv;
 mod rv_lists;
 mod rv_reads;
 mod rv_too_large;
 mod samples;
+mod watch_beside;
 mod watch_bookmark;
+mod watch_bookmark_rules;
+mod watch_custom;
+mod watch_direct;
+mod watch_errors;
 mod watch_expired;
+mod watch_follow;
+mod watch_form_stream;
+mod watch_forms;
 mod watch_framing;
+mod watch_gzip;
+mod watch_idle;
+mod watch_many;
+mod watch_media;
 mod watch_raw;
+mod watch_scope;
 mod watch_selector;
+mod watch_shutdown;
 mod watch_start;
 mod watch_stream;
 mod watch_truth;
+mod watch_txn;
+mod watch_websocket;
+mod websocket;
 
 use crate::check::Check;
 
@@ -89,6 +108,18 @@ static TABLES: &[&[Check]] = &[
     watch_bookmark::CHECKS,
     watch_stream::CHECKS,
     watch_framing::CHECKS,
+    watch_media::CHECKS,
+    watch_websocket::CHECKS,
+    watch_scope::CHECKS,
+    watch_errors::CHECKS,
+    watch_bookmark_rules::CHECKS,
+    watch_idle::CHECKS,
+    watch_custom::CHECKS,
+    watch_direct::CHECKS,
+    watch_gzip::CHECKS,
+    watch_many::CHECKS,
+    watch_txn::CHECKS,
+    watch_shutdown::CHECKS,
     cc::CHECKS,
     cc_delete::CHECKS,
     cc_finalizers::CHECKS,

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use http::Uri;
-use hyper_util::rt::TokioIo;
 use model::Level::Must;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
-use tower::ServiceExt;
 
+use super::dial::dial;
 use super::watch_raw::{Cut, Raw, lines, request, shown};
-use crate::api::{Identity, JSON, Transport, chain};
+use crate::api::{JSON, Transport};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::object::{CONFIG_MAPS, Object, config_map};
@@ -133,31 +131,8 @@ impl Socket<()> {
     /// Connects and sends the request.
     async fn open(ctx: &Ctx, query: &str) -> Result<Socket<impl AsyncRead + Unpin + use<>>, Stop> {
         let what = request(ctx, &CONFIG_MAPS, query).await?;
-        let server: Uri = ctx.profile().apiserver.parse().context("the apiserver's address is no URI")?;
-        let host = server.authority().context("the apiserver's address has no host")?.to_string();
-        let identity = Identity::of(ctx.profile())?;
-        let authorization = identity.authorization.map(|value| format!("Authorization: {value}\r\n"));
-        let authorization = authorization.unwrap_or_default();
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(identity.tls)
-            .https_only()
-            .enable_http1()
-            .build();
-        let text = format!(
-            "GET {}?{} HTTP/1.1\r\nHost: {host}\r\nAccept: {JSON}\r\nUser-Agent: archproof\r\n{authorization}\r\n",
-            what.path, what.query
-        );
-        let connect = async {
-            let stream = connector.oneshot(server).await.map_err(|error| anyhow!("{}", chain(&*error)))?;
-            let mut stream = TokioIo::new(stream);
-            stream.write_all(text.as_bytes()).await?;
-            stream.flush().await?;
-            anyhow::Ok(stream)
-        };
-        let Ok(stream) = tokio::time::timeout(ctx.limit(30.0), connect).await else {
-            return Err(Stop::TimedOut { what: format!("the connection for {what}") });
-        };
-        Ok(Socket { stream: stream?, head: String::new(), bytes: Vec::new(), what: what.to_string() })
+        let stream = dial(ctx, &what, "").await?;
+        Ok(Socket { stream, head: String::new(), bytes: Vec::new(), what: what.to_string() })
     }
 }
 

@@ -38,7 +38,11 @@ pub(super) async fn request(ctx: &Ctx, resource: &Resource, query: &str) -> Resu
 impl Raw {
     /// Waits for the head of the answer, which must be a 200.
     pub(super) async fn open(ctx: &Ctx, transport: Transport, resource: &Resource, query: &str) -> Result<Raw, Stop> {
-        let request = request(ctx, resource, query).await?;
+        Raw::send(ctx, transport, request(ctx, resource, query).await?).await
+    }
+
+    /// Like [`Raw::open`], for a request of one's own.
+    pub(super) async fn send(ctx: &Ctx, transport: Transport, request: Request) -> Result<Raw, Stop> {
         let what = format!("{request} over {}", transport.name());
         let answer = tokio::time::timeout(ctx.limit(30.0), ctx.over(transport)?.open(&request)).await;
         let Ok(answer) = answer else {
@@ -87,7 +91,7 @@ impl Raw {
     }
 
     /// Something if the body has ended.
-    async fn read_piece(&mut self, deadline: Instant, what: &str) -> Result<Option<Cut>, Stop> {
+    pub(super) async fn read_piece(&mut self, deadline: Instant, what: &str) -> Result<Option<Cut>, Stop> {
         match tokio::time::timeout_at(deadline, self.body.next()).await {
             Err(_) => Err(Stop::TimedOut { what: format!("{what} of {}; so far: {}", self.what, self.shown()) }),
             Ok(None) => Ok(Some(None)),

@@ -32,7 +32,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
                Contents are compared with what the API answered to each write.",
     by_hand: "kubectl get cm -l stage=on --watch --output-watch-events while kubectl label cm a stage=on, stage=off, \
               stage=on --overwrite; kubectl delete cm a",
-    profiles: &["default", "encrypted", "split-events"],
+    profiles: &["default", "encrypted", "split-events", "no-cache"],
     needs: &[],
     run: scenario!(selector_transitions),
 }];

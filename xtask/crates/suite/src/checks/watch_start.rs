@@ -34,7 +34,7 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "RV=$(kubectl get --raw /api/v1/namespaces/default/configmaps | jq -r .metadata.resourceVersion); \
                   kubectl get --raw \"/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=$RV\" and write \
                   ConfigMaps meanwhile; compare with etcdctl watch --prefix /registry/configmaps/default/ --rev $((RV+1))",
-        profiles: &["default"],
+        profiles: &["default", "no-cache"],
         needs: &[],
         run: scenario!(atomic_list_then_watch),
     },
@@ -52,7 +52,7 @@ pub(super) static CHECKS: &[Check] = &[
                    sent until something does.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true' and the same with \
                   &resourceVersion=0",
-        profiles: &["default"],
+        profiles: &["default", "no-cache"],
         needs: &[],
         run: scenario!(from_zero_or_unset),
     },
@@ -71,7 +71,7 @@ pub(super) static CHECKS: &[Check] = &[
                    have reached the revision that the store had before the request.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=true\
                   &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true'",
-        profiles: &["default"],
+        profiles: &["default", "no-cache"],
         needs: &[],
         run: scenario!(watch_list),
     },

@@ -32,7 +32,7 @@ pub(super) static CHECKS: &[Check] = &[
                    version far in the future. Articles that speak of UPDATED mean MODIFIED: no UPDATED is ever sent.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true' and, for the ERROR, the same \
                   with &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=999999999999",
-        profiles: &["default"],
+        profiles: &["default", "no-cache"],
         needs: &[],
         run: scenario!(event_shape),
     },

@@ -122,6 +122,26 @@ impl Store {
         Ok(answer.header.map_or(0, |header| header.revision))
     }
 
+    /// Writes several keys behind the apiserver's back, all at one revision; a key without a value is deleted.
+    pub async fn write_together(&self, changes: &[(&str, Option<&[u8]>)]) -> Result<i64, StoreError> {
+        let op = |(key, value): &(&str, Option<&[u8]>)| {
+            let key: Vec<u8> = (*key).into();
+            match value {
+                Some(value) => {
+                    let put = Some(wire::PutRequest { key, value: value.to_vec(), lease: 0 });
+                    wire::RequestOp { put, delete: None }
+                }
+                None => {
+                    let delete = Some(wire::DeleteRangeRequest { key, range_end: Vec::new() });
+                    wire::RequestOp { put: None, delete }
+                }
+            }
+        };
+        let request = wire::TxnRequest { success: changes.iter().map(op).collect() };
+        let answer: wire::HeaderOnly = self.call("KV", "Txn", request).await?;
+        Ok(answer.header.map_or(0, |header| header.revision))
+    }
+
     /// Forgets all revisions before `revision`; returns when it has been done physically.
     pub async fn compact(&self, revision: i64) -> Result<(), StoreError> {
         let request = wire::CompactionRequest { revision, physical: true };

@@ -79,7 +79,23 @@ pub(crate) struct DeleteRangeRequest {
     pub(crate) range_end: Vec<u8>,
 }
 
-/// The answer of Put, DeleteRange and Compact: only the header is looked at.
+/// Without `compare`: `success` is done in any case.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TxnRequest {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) success: Vec<RequestOp>,
+}
+
+/// A put or a deletion, never both.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RequestOp {
+    #[prost(message, optional, tag = "2")]
+    pub(crate) put: Option<PutRequest>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) delete: Option<DeleteRangeRequest>,
+}
+
+/// The answer of Put, DeleteRange, Txn and Compact: only the header is looked at.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HeaderOnly {
     #[prost(message, optional, tag = "1")]

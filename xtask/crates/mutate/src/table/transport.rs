@@ -1,0 +1,238 @@
+//! Watches in other forms and over other carriers, and what belongs to a stream: scope, order, bookmarks, errors.
+
+use http::header::{ACCEPT, CONTENT_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue};
+use serde_json::{Value, json};
+
+use super::tools::{each_event, shift};
+use super::{Change, Means, Mutant, mutants};
+use crate::call::Call;
+
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+pub(super) static MUTANTS: &[Mutant] = mutants! {
+    // Not two of one check in a row: each of its runs makes the same definition, which the server removes a moment late.
+    "transport.protobuf-as-json": "A watch that accepts protobuf is answered in JSON." => "watch.protobuf-frames",
+        || Change::Request(Box::new(|call| {
+            if call.is_watch() && accepts(&call.headers).starts_with(PROTOBUF) {
+                accept(call, JSON);
+            }
+        }));
+    "transport.table-columns-repeated": "Every event of a table has its columns." => "watch.table", columns_repeated;
+    "transport.metadata-whole": "A watch of metadata sends whole objects." => "watch.partial-metadata",
+        || Change::Request(Box::new(|call| {
+            if call.is_watch() && accepts(&call.headers).starts_with("application/json;as=PartialObjectMetadata") {
+                accept(call, JSON);
+            }
+        }));
+    "transport.protobuf-incomplete": "A protobuf watch leaves out an object." => "watch.protobuf-frames",
+        || Change::Request(Box::new(|call| {
+            if call.is_watch() && accepts(&call.headers).starts_with(PROTOBUF) {
+                leave_out_one(call);
+            }
+        }));
+    "transport.table-object-ignored": "A table's rows have metadata whatever includeObject says." => "watch.table",
+        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("includeObject") }));
+    "transport.metadata-protobuf-incomplete": "A watch of metadata in protobuf leaves out an object." => "watch.partial-metadata",
+        || Change::Request(Box::new(|call| {
+            if call.is_watch() && accepts(&call.headers).starts_with("application/vnd.kubernetes.protobuf;as=") {
+                leave_out_one(call);
+            }
+        }));
+    "transport.websocket-starts-over": "A WebSocket watch begins with everything there is." => "watch.websocket",
+        || Change::Request(Box::new(|call| if call.headers.contains_key(UPGRADE) { call.forget("resourceVersion") }));
+    "transport.websocket-encoding": "A WebSocket watch sends JSON for protobuf." => "watch.websocket",
+        || Change::Request(Box::new(|call| if call.headers.contains_key(UPGRADE) { accept(call, JSON) }));
+    "transport.custom-protobuf-answered": "A custom resource that must be protobuf comes as JSON." => "watch.cr-protobuf-406",
+        || Change::Request(Box::new(|call| {
+            if call.path.contains(".example.org/") && accepts(&call.headers) == PROTOBUF {
+                accept(call, JSON);
+            }
+        }));
+    "transport.compressed": "A watch says that it is compressed." => "watch.gzip",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_watch() {
+                reply.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            }
+        }));
+    "stream.namespace-leak": "A watch of a namespace tells of all of them." => "watch.namespace-scope",
+        || Change::Request(Box::new(|call| if call.is_watch() { leave_namespace(call) }));
+    "stream.initial-unsorted": "Initial events are not in the order of their keys." => "watch.initial-order", second_first;
+    "stream.bookmark-unasked": "Every watch gets bookmarks." => "watch.no-bookmark-by-default",
+        || Change::Request(Box::new(|call| {
+            if call.is_watch() && call.parameter("allowWatchBookmarks").is_none() {
+                call.query.push(("allowWatchBookmarks".into(), "true".into()));
+            }
+        }));
+    "stream.bookmark-future": "Bookmarks name revisions that do not exist yet." => "watch.bookmark-rv-is-revision",
+        || each_event(|_, event| vec![bookmark_moved(event, 1_000_000)]);
+    "stream.bookmark-behind": "Bookmarks are behind the events before them." => "watch.bookmark-rv-is-revision",
+        || each_event(|_, event| vec![bookmark_moved(event, -20)]);
+    "stream.legacy-bookmark-missing": "Initial events that were not asked for end without a bookmark." => "watch.legacy-bookmark-134",
+        without_legacy_bookmark;
+    "stream.goes-on-after-error": "A watch goes on after an ERROR." => "watch.error-is-last",
+        || each_event(|_, event| {
+            let is_error = event["type"] == "ERROR";
+            let later = json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}});
+            if is_error { vec![event, later] } else { vec![event] }
+        });
+    "stream.idle-bookmark-stuck": "Bookmarks of a resource stay where its watch began." => "watch.bookmark-idle" on "disruptive",
+        bookmark_stuck;
+    "stream.field-selector-ignored": "A watch with a field selector sends all objects." => "watch.cr-full",
+        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("fieldSelector") }));
+    "stream.first-has-a-gap": "One of two streams of the same changes has a gap." => "watch.independent-of-slow", first_has_a_gap;
+    "stream.transaction-torn": "Changes of one revision get resource versions of their own." => "watch.multi-key-txn", torn;
+    "stream.twice-in-many": "Long-lived watchers get some change twice." => "watch.200-watchers",
+        || each_event(|n, event| if n == 2 { vec![event.clone(), event] } else { vec![event] });
+    "stream.twice-in-a-burst": "In a burst one change comes twice." => "watch.burst-10k" on "json",
+        || each_event(|n, event| if n == 60 { vec![event.clone(), event] } else { vec![event] });
+};
+
+/// By a start flag.
+pub(super) static FLAGS: &[Mutant] = &[Mutant {
+    id: "stream.cache-for-store",
+    breaks: "Streams come from a watch cache where there should be none.",
+    caught_by: "watch.from-etcd-direct",
+    profile: "no-cache",
+    means: Means::Flags(&[("watch-cache", "true")]),
+}];
+
+fn accepts(headers: &HeaderMap) -> &str {
+    headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn accept(call: &mut Call, media_type: &'static str) {
+    call.headers.insert(ACCEPT, HeaderValue::from_static(media_type));
+}
+
+/// What the writer of the suite calls one of its objects.
+fn leave_out_one(call: &mut Call) {
+    call.query.push(("fieldSelector".into(), "metadata.name!=c1".into()));
+}
+
+/// `/api/v1/namespaces/a/configmaps` becomes `/api/v1/configmaps`.
+fn leave_namespace(call: &mut Call) {
+    if call.names_an_object() {
+        return;
+    }
+    if let Some((root, rest)) = call.path.split_once("/namespaces/")
+        && let Some((_, plural)) = rest.split_once('/')
+    {
+        call.path = format!("{root}/{plural}");
+    }
+}
+
+fn columns_repeated() -> Change {
+    Change::Events(Box::new(|_| {
+        let mut columns = Value::Null;
+        Some(Box::new(move |mut event| {
+            if event["object"]["kind"] == "Table" {
+                if columns.is_null() {
+                    columns = event["object"]["columnDefinitions"].clone();
+                }
+                event["object"]["columnDefinitions"] = columns.clone();
+            }
+            vec![event]
+        }))
+    }))
+}
+
+fn second_first() -> Change {
+    Change::Events(Box::new(|_| {
+        let (mut first, mut seen) = (None, 0);
+        Some(Box::new(move |event| {
+            seen += 1;
+            match seen {
+                1 => {
+                    first = Some(event);
+                    vec![]
+                }
+                _ => [Some(event), first.take()].into_iter().flatten().collect(),
+            }
+        }))
+    }))
+}
+
+fn bookmark_moved(mut event: Value, by: i64) -> Value {
+    if event["type"] == "BOOKMARK" {
+        shift(&mut event["object"]["metadata"]["resourceVersion"], by);
+    }
+    event
+}
+
+fn without_legacy_bookmark() -> Change {
+    Change::Events(Box::new(|call| {
+        if call.parameter("sendInitialEvents").is_some() {
+            return None;
+        }
+        Some(Box::new(|event| {
+            let mark = &event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"];
+            if mark == "true" { vec![] } else { vec![event] }
+        }))
+    }))
+}
+
+fn bookmark_stuck() -> Change {
+    Change::Events(Box::new(|call| {
+        let begin = json!(call.parameter("resourceVersion")?);
+        Some(Box::new(move |mut event| {
+            if event["type"] == "BOOKMARK" {
+                event["object"]["metadata"]["resourceVersion"] = begin.clone();
+            }
+            vec![event]
+        }))
+    }))
+}
+
+fn first_has_a_gap() -> Change {
+    let mut streams = 0;
+    Change::Events(Box::new(move |_| {
+        streams += 1;
+        let (is_first, mut seen) = (streams == 1, 0);
+        Some(Box::new(move |event| {
+            seen += 1;
+            if is_first && seen == 3 { vec![] } else { vec![event] }
+        }))
+    }))
+}
+
+fn torn() -> Change {
+    Change::Events(Box::new(|_| {
+        let mut last = Value::Null;
+        Some(Box::new(move |mut event| {
+            let rv = &mut event["object"]["metadata"]["resourceVersion"];
+            let same = *rv == last;
+            last = rv.clone();
+            if same {
+                shift(rv, 1);
+            }
+            vec![event]
+        }))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Method;
+
+    #[test]
+    fn a_path_leaves_its_namespace() {
+        let path = |path: &str| {
+            let mut call = Call {
+                method: Method::GET,
+                path: path.into(),
+                query: vec![],
+                headers: HeaderMap::new(),
+                body: bytes::Bytes::new(),
+            };
+            leave_namespace(&mut call);
+            call.path
+        };
+        assert_eq!(path("/api/v1/namespaces/a/configmaps"), "/api/v1/configmaps");
+        assert_eq!(path("/apis/apps/v1/namespaces/a/deployments"), "/apis/apps/v1/deployments");
+        assert_eq!(path("/api/v1/namespaces/a/configmaps/b"), "/api/v1/namespaces/a/configmaps/b");
+        assert_eq!(path("/api/v1/namespaces"), "/api/v1/namespaces");
+    }
+}
