@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use boot::{Booted, Topology};
-use model::{Artifacts, Event, Exit, Outcome, Profile, StoredResource, Target};
+use model::{Artifacts, Event, Exit, GoldenValue, Outcome, Profile, StoredResource, Target};
 use proc::progress::timestamp as now;
 use proc::{RunDir, interrupt};
 use report::EventLog;
@@ -24,6 +24,7 @@ pub(crate) struct Job<'a> {
     pub(crate) request: build::Request<'a>,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) resources: Vec<StoredResource>,
+    pub(crate) golden: Vec<GoldenValue>,
     pub(crate) cases: Vec<suite::Case>,
     pub(crate) options: suite::Options,
     pub(crate) provider: Setup<'a>,
@@ -56,7 +57,8 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     })?;
     tell_booted(log, &booted);
     let tested = phase(log, "suite", Exit::Infrastructure, || {
-        let plan = suite::Plan { cases: job.cases.clone(), resources: job.resources.clone() };
+        let plan =
+            suite::Plan { cases: job.cases.clone(), resources: job.resources.clone(), golden: job.golden.clone() };
         let sink = Arc::clone(log);
         suite::run(&booted.cluster, plan, &job.options, Arc::new(move |event| sink.append(event)))
     });

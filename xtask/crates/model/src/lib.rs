@@ -8,6 +8,7 @@ mod cluster;
 mod durations;
 mod event;
 mod exit;
+mod golden;
 pub mod history;
 mod machine;
 mod outcome;
@@ -19,6 +20,7 @@ pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileIn
 pub use durations::Durations;
 pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;
+pub use golden::GoldenValue;
 pub use machine::{
     LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
 };

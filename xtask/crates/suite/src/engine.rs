@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use futures::FutureExt;
 use futures::future::join_all;
 use model::history::History;
-use model::{Cluster, Control, ControlError, Event, Outcome, ProfileInfo, StoredResource};
+use model::{Cluster, Control, ControlError, Event, GoldenValue, Outcome, ProfileInfo, StoredResource};
 use proc::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -32,6 +32,8 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// The table of stored resources for the server's minor version.
     pub resources: Vec<StoredResource>,
+    /// The bytes that stored values of that release must have.
+    pub golden: Vec<GoldenValue>,
 }
 
 #[derive(Clone)]
@@ -41,6 +43,8 @@ pub struct Options {
     pub jobs: usize,
     /// The folder in which each store's history gets a folder.
     pub history: PathBuf,
+    /// The folder for stored values that are compared with those of other runs.
+    pub values: PathBuf,
     /// The command that repeats the run; ` --check ID` is added for a case.
     pub repeat: String,
 }
@@ -83,6 +87,7 @@ struct Field {
 struct Run {
     clock: Clock,
     resources: Arc<Vec<StoredResource>>,
+    golden: Arc<Vec<GoldenValue>>,
     /// Cases at the same time.
     slots: Arc<Semaphore>,
     /// Profiles at the same time.
@@ -110,6 +115,7 @@ impl Engine<'_> {
         let all = Run {
             clock: Clock::start(),
             resources: Arc::new(plan.resources.clone()),
+            golden: Arc::new(plan.golden.clone()),
             slots: Arc::new(Semaphore::new(self.options.jobs.max(1))),
             awake: Semaphore::new(self.cluster.info.awake.unwrap_or(Semaphore::MAX_PERMITS)),
         };
@@ -173,6 +179,8 @@ impl Engine<'_> {
             profile: profile.clone(),
             stores,
             resources: Arc::clone(&all.resources),
+            golden: Arc::clone(&all.golden),
+            values: self.options.values.clone(),
         });
         Ok(Field { ground, collectors })
     }

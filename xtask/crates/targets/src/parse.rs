@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Durations, Profile, StoredResource, Target};
+use model::{Components, Durations, GoldenValue, Profile, StoredResource, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -14,6 +14,7 @@ use crate::rules;
 
 const COMPONENTS: &str = "components.yaml";
 const DURATIONS: &str = "durations.yaml";
+const GOLDEN: &str = "golden/";
 const PROFILES: &str = "profiles.yaml";
 const RESOURCES: &str = "resources/";
 
@@ -31,6 +32,13 @@ struct Resources {
     resources: Vec<StoredResource>,
 }
 
+/// `targets/golden/<minor>.yaml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Golden {
+    values: Vec<GoldenValue>,
+}
+
 /// See [`Catalogue::parse`].
 pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let mut parser = Parser { label, files, problems: Vec::new() };
@@ -38,13 +46,14 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let components = parser.components();
     let targets = parser.targets(components.as_ref());
     let resources = parser.resources();
+    let golden = parser.golden();
     let profiles = parser.profiles(&resources);
     let durations = parser.file(DURATIONS, rules::durations);
     let Parser { mut problems, .. } = parser;
     problems.sort();
     match (components, profiles, durations) {
         (Some(components), Some(profiles), Some(durations)) if problems.is_empty() => {
-            Ok(Catalogue { targets, components, profiles, resources, durations })
+            Ok(Catalogue { targets, components, profiles, resources, golden, durations })
         }
         _ => Err(Invalid { problems }),
     }
@@ -88,6 +97,16 @@ impl<'a> Parser<'a> {
             let minor = name.trim_start_matches(RESOURCES).trim_end_matches(".yaml");
             let table = self.file(name, |file, content: &Resources| rules::resources(file, minor, &content.resources));
             tables.extend(table.map(|table| (minor.to_owned(), table.resources)));
+        }
+        tables
+    }
+
+    fn golden(&mut self) -> BTreeMap<String, Vec<GoldenValue>> {
+        let mut tables = BTreeMap::new();
+        for name in self.files.keys().filter(|name| name.starts_with(GOLDEN) && name.ends_with(".yaml")) {
+            let minor = name.trim_start_matches(GOLDEN).trim_end_matches(".yaml");
+            let table = self.file(name, |file, content: &Golden| rules::golden(file, minor, &content.values));
+            tables.extend(table.map(|table| (minor.to_owned(), table.values)));
         }
         tables
     }

@@ -5,6 +5,7 @@
 
 mod components;
 mod durations;
+mod golden;
 mod profiles;
 mod resources;
 mod target;
@@ -12,6 +13,7 @@ mod words;
 
 pub(crate) use components::components;
 pub(crate) use durations::durations;
+pub(crate) use golden::golden;
 pub(crate) use profiles::profiles;
 pub(crate) use resources::resources;
 pub(crate) use target::target;
