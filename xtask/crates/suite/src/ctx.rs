@@ -3,14 +3,13 @@
 mod clean_up;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use http::Method;
 use model::history::{Answer, Key, Operation, Verb};
-use model::{Action, Cluster, GoldenValue, ProfileInfo, Resource, StoredResource};
+use model::{Action, Cluster, ProfileInfo, Resource, StoredResource};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -29,10 +28,8 @@ pub struct Ground {
     pub stores: BTreeMap<String, (Store, Recorder)>,
     /// The table of stored resources for the server's minor version.
     pub resources: Arc<Vec<StoredResource>>,
-    /// The bytes that stored values of that version must have.
-    pub golden: Arc<Vec<GoldenValue>>,
-    /// The run's folder for stored values that are compared with those of other runs.
-    pub values: PathBuf,
+    /// What stored values are compared with.
+    pub compared: Arc<crate::engine::Compared>,
 }
 
 /// The context of one case.

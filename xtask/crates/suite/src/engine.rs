@@ -77,6 +77,15 @@ struct Engine<'a> {
     sink: Sink,
 }
 
+/// What the masked stored values of a run are held to, here and later.
+#[derive(Debug)]
+pub struct Compared {
+    /// The bytes that they must have in this release.
+    pub golden: Vec<GoldenValue>,
+    /// The run's folder for them, so that runs can be compared.
+    pub values: PathBuf,
+}
+
 /// A profile under test while the suite runs.
 struct Field {
     ground: Arc<Ground>,
@@ -87,7 +96,7 @@ struct Field {
 struct Run {
     clock: Clock,
     resources: Arc<Vec<StoredResource>>,
-    golden: Arc<Vec<GoldenValue>>,
+    compared: Arc<Compared>,
     /// Cases at the same time.
     slots: Arc<Semaphore>,
     /// Profiles at the same time.
@@ -115,7 +124,7 @@ impl Engine<'_> {
         let all = Run {
             clock: Clock::start(),
             resources: Arc::new(plan.resources.clone()),
-            golden: Arc::new(plan.golden.clone()),
+            compared: Arc::new(Compared { golden: plan.golden.clone(), values: self.options.values.clone() }),
             slots: Arc::new(Semaphore::new(self.options.jobs.max(1))),
             awake: Semaphore::new(self.cluster.info.awake.unwrap_or(Semaphore::MAX_PERMITS)),
         };
@@ -179,8 +188,7 @@ impl Engine<'_> {
             profile: profile.clone(),
             stores,
             resources: Arc::clone(&all.resources),
-            golden: Arc::clone(&all.golden),
-            values: self.options.values.clone(),
+            compared: Arc::clone(&all.compared),
         });
         Ok(Field { ground, collectors })
     }

@@ -81,10 +81,10 @@ async fn bytes_identical(ctx: &Ctx) -> Verdict {
     write(ctx, &all).context("the masked values cannot be written into the run's folder")?;
     ctx.count("values", all.len() as u64);
     ctx.count("bytes", all.iter().map(|value| value.bytes.len() as u64).sum());
-    if ctx.ground.golden.is_empty() {
+    if ctx.ground.compared.golden.is_empty() {
         return Err(anyhow!("targets/golden/ has no file for this release; see `cargo xtask compare --help`").into());
     }
-    let faults: Vec<String> = all.iter().filter_map(|value| fault(value, &ctx.ground.golden)).collect();
+    let faults: Vec<String> = all.iter().filter_map(|value| fault(value, &ctx.ground.compared.golden)).collect();
     if faults.is_empty() {
         return Ok(());
     }
@@ -163,7 +163,7 @@ fn sha256(bytes: &[u8]) -> String {
 
 /// One file for each value: `values/PROFILE/NAME.ENCODING`.
 fn write(ctx: &Ctx, values: &[Masked]) -> anyhow::Result<()> {
-    let folder = ctx.ground.values.join(&ctx.profile().name);
+    let folder = ctx.ground.compared.values.join(&ctx.profile().name);
     let place = |path: &Path| format!("failed to write {}", path.display());
     std::fs::create_dir_all(&folder).with_context(|| place(&folder))?;
     for Masked { name, encoding, bytes } in values {
