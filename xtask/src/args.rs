@@ -2,6 +2,7 @@
 
 mod cluster;
 mod doctor;
+mod look;
 mod provider;
 mod selftest;
 
@@ -16,6 +17,7 @@ use suite::{Selection, Shard};
 
 pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
+pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use selftest::SelftestOptions;
 
@@ -70,6 +72,10 @@ pub(crate) enum Command {
     Selftest(SelftestOptions),
     /// Judge a recorded run again, from its files alone
     Rejudge(RejudgeOptions),
+    /// Tell what differs between recorded runs: stored bytes, outcomes, times
+    Compare(CompareOptions),
+    /// List and decode what lies in the store of a cluster that `up` started
+    Inspect(InspectOptions),
     /// Measure the harness against floors taken in the same run
     Bench(BenchOptions),
 }

@@ -67,6 +67,8 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Bench(options) => commands::bench::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
+        Command::Compare(options) => commands::compare::run(&paths()?, &options),
+        Command::Inspect(options) => commands::inspect::run(&paths()?, &options),
         Command::Rejudge(options) => commands::rejudge::run(&paths()?, &options),
     }?;
     Ok(exit.code())

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use boot::{Booted, Topology};
-use model::{Artifacts, Event, Exit, Expectation, Outcome, Profile, StoreKind, StoredResource, Target};
+use model::{Artifacts, Event, Exit, Expectation, GoldenValue, Outcome, Profile, StoreKind, StoredResource, Target};
 use proc::progress::timestamp as now;
 use proc::{RunDir, interrupt};
 use report::EventLog;
@@ -26,6 +26,7 @@ pub(crate) struct Job<'a> {
     pub(crate) store: StoreKind,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) resources: Vec<StoredResource>,
+    pub(crate) golden: Vec<GoldenValue>,
     pub(crate) cases: Vec<suite::Case>,
     pub(crate) expectations: &'a [Expectation],
     pub(crate) options: suite::Options,
@@ -59,7 +60,8 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     })?;
     tell_booted(log, &booted);
     let tested = phase(log, "suite", Exit::Infrastructure, || {
-        let plan = suite::Plan { cases: job.cases.clone(), resources: job.resources.clone() };
+        let plan =
+            suite::Plan { cases: job.cases.clone(), resources: job.resources.clone(), golden: job.golden.clone() };
         let sink = Arc::clone(log);
         let expected =
             Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &artifacts);

@@ -66,7 +66,7 @@ pub(crate) struct ShellOptions {
 }
 
 /// It becomes part of file names.
-fn cluster_name(text: &str) -> Result<String, String> {
+pub(super) fn cluster_name(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if text.len() <= 63 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(plain) {
         Ok(text.to_owned())

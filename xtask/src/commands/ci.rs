@@ -11,7 +11,7 @@ mod shard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Event, Exit, Profile, RunInfo, Source, StoredResource, Target};
+use model::{Event, Exit, GoldenValue, Profile, RunInfo, Source, StoredResource, Target};
 use proc::progress::Lane;
 use proc::{RunDir, progress};
 use report::{Console, EventLog, Verbosity};
@@ -46,6 +46,7 @@ struct Work {
     cases: Vec<Case>,
     profiles: Vec<Profile>,
     resources: Vec<StoredResource>,
+    golden: Vec<GoldenValue>,
     seed: u64,
 }
 
@@ -103,9 +104,16 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         store: options.sources.store(),
         profiles: provider::on_store(options.sources.store(), work.profiles.clone()),
         resources: work.resources.clone(),
+        golden: work.golden.clone(),
         cases: work.cases.clone(),
         expectations: &catalogue.expectations,
-        options: Options { seed: work.seed, jobs: options.parallel_checks.get(), history: run.histories(), repeat },
+        options: Options {
+            seed: work.seed,
+            jobs: options.parallel_checks.get(),
+            history: run.histories(),
+            values: run.values(),
+            repeat,
+        },
         builds,
         linger: &|booted, green| linger::linger(setting, booted, &run, green),
         provider: Setup {
@@ -161,6 +169,7 @@ impl Work {
         Ok(Work {
             profiles: profiles(catalogue, &cases)?,
             resources: resources(catalogue, &options.sources)?,
+            golden: golden(catalogue, &options.sources),
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
             cases,
         })
@@ -178,12 +187,19 @@ fn profiles(catalogue: &Catalogue, cases: &[Case]) -> Result<Vec<Profile>, Failu
 
 /// The storage table for the release under test; the newest one for a source whose release is not known before.
 pub(super) fn resources(catalogue: &Catalogue, sources: &SourceOptions) -> Result<Vec<StoredResource>, Failure> {
-    let newest = catalogue.resources.keys().next_back().cloned().unwrap_or_default();
-    let version = match &sources.kubernetes {
+    Ok(catalogue.resources(&release(catalogue, sources))?.to_vec())
+}
+
+/// The bytes of stored values for the same release; none where there is no such file.
+pub(super) fn golden(catalogue: &Catalogue, sources: &SourceOptions) -> Vec<GoldenValue> {
+    catalogue.golden(&release(catalogue, sources)).to_vec()
+}
+
+fn release(catalogue: &Catalogue, sources: &SourceOptions) -> String {
+    match &sources.kubernetes {
         Source::Module(Some(version)) => version.clone(),
-        _ => newest,
-    };
-    Ok(catalogue.resources(&version)?.to_vec())
+        _ => catalogue.resources.keys().next_back().cloned().unwrap_or_default(),
+    }
 }
 
 fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use boot::{Booted, Topology};
-use model::{Action, Cluster, Event, Exit, Outcome, StoredResource};
+use model::{Action, Cluster, Event, Exit, GoldenValue, Outcome, StoredResource};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use proc::{RunDir, interrupt, progress};
 use serde::Serialize;
@@ -60,6 +60,7 @@ type Outcomes = (BTreeMap<String, Outcome>, Duration);
 struct Field<'a> {
     booted: &'a Booted,
     resources: &'a [StoredResource],
+    golden: &'a [GoldenValue],
     run: &'a RunDir,
     seed: u64,
 }
@@ -79,6 +80,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
         profiles.push(catalogue.profile(name)?.clone());
     }
     let resources = ci::resources(&catalogue, &options.sources)?;
+    let golden = ci::golden(&catalogue, &options.sources);
     let setup = Setup {
         chosen: provider::choose(&options.provider, host_target(&catalogue).ok(), target),
         options: &options.provider,
@@ -98,7 +100,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
-    let field = Field { booted: &booted, resources: &resources, run: &run, seed };
+    let field = Field { booted: &booted, resources: &resources, golden: &golden, run: &run, seed };
     let rows = field.all(&field.possible(mutants));
     let taken_down = booted.end(None);
     let rows = rows.or_exit(Exit::Infrastructure)?;
@@ -224,9 +226,10 @@ impl Field<'_> {
             seed,
             jobs: JOBS,
             history: self.run.histories().join(name),
+            values: self.run.values().join(name),
             repeat: format!("cargo xtask selftest --mutant {name} --seed {}", self.seed),
         };
-        let plan = Plan { cases: cases.to_vec(), resources: self.resources.to_vec() };
+        let plan = Plan { cases: cases.to_vec(), resources: self.resources.to_vec(), golden: self.golden.to_vec() };
         suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite broke off on `{name}`"))?;
         let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(|e| e.into_inner()));
         Ok((outcomes, begin.elapsed()))

@@ -175,7 +175,8 @@ fn json_meta(object: &Value) -> Option<Meta> {
     })
 }
 
-fn next_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
+/// Takes the first field off; nothing if the bytes begin with none.
+pub(crate) fn next_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
     let tag = varint(rest)?;
     let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
     let value = match tag & 7 {

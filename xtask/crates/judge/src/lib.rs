@@ -16,6 +16,7 @@
 
 pub mod decode;
 pub mod generate;
+pub mod pieces;
 
 mod agree;
 mod bookmarks;

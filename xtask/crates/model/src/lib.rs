@@ -9,6 +9,7 @@ mod durations;
 mod event;
 mod exit;
 mod expectation;
+mod golden;
 pub mod history;
 mod machine;
 mod outcome;
@@ -22,6 +23,7 @@ pub use durations::Durations;
 pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;
 pub use expectation::{Circumstances, Expectation};
+pub use golden::GoldenValue;
 pub use machine::{
     LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
 };

@@ -14,6 +14,7 @@ use crate::process::Identity;
 
 const EVENTS: &str = "events.jsonl";
 const HISTORIES: &str = "history";
+const VALUES: &str = "values";
 const OWNER: &str = "owner";
 /// Below the cache: the private folders of all runs.
 const PRIVATE: &str = "run";
@@ -82,6 +83,11 @@ impl RunDir {
     /// The recorded histories, a folder for each store.
     pub fn histories(&self) -> PathBuf {
         self.public.join(HISTORIES)
+    }
+
+    /// Masked stored values, a folder for each profile, to be compared with those of other runs.
+    pub fn values(&self) -> PathBuf {
+        self.public.join(VALUES)
     }
 
     /// Copies of the stores' database files, kept as evidence.
@@ -203,6 +209,11 @@ impl Drop for Scratch {
 /// Where an ended run has its events and histories, for commands that read it.
 pub fn recorded(public: &Path) -> (PathBuf, PathBuf) {
     (public.join(EVENTS), public.join(HISTORIES))
+}
+
+/// Where an ended run has its masked stored values.
+pub fn recorded_values(public: &Path) -> PathBuf {
+    public.join(VALUES)
 }
 
 /// Writes a file with mode 0600.

@@ -4,6 +4,8 @@
 //! (<https://github.com/bachp/junit-report-rs/issues/47>). It has no properties: the facts of the run are the output of
 //! the suite `phases`. Names carry the architecture because Jenkins merges suites of equal names.
 
+mod single;
+
 use anyhow::{Result, anyhow};
 use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestResult, TestSuite};
 use model::{Event, Exit, Outcome};
@@ -13,6 +15,8 @@ use crate::machine;
 use crate::text::{XmlText, millis};
 use crate::verdict;
 use crate::view::{Case, Phase, View};
+
+pub use single::{SingleCase, single_suite};
 
 /// How a case stands in the file.
 enum Mark {

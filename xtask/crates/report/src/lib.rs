@@ -22,7 +22,7 @@ pub use console::{Console, Options, Screen, Verbosity};
 pub use events::{EventLog, now, read};
 pub use files::{write, write_joint};
 pub use joint::{Child, Joint};
-pub use junit::junit;
+pub use junit::{SingleCase, junit, single_suite};
 pub use markdown::markdown;
 pub use run_json::run_json;
 pub use text::XmlText;

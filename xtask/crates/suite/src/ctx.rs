@@ -30,6 +30,8 @@ pub struct Ground {
     pub stores: BTreeMap<String, (Store, Recorder)>,
     /// The table of stored resources for the server's minor version.
     pub resources: Arc<Vec<StoredResource>>,
+    /// What stored values are compared with.
+    pub compared: Arc<crate::engine::Compared>,
 }
 
 /// The context of one case.

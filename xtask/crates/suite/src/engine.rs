@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use futures::FutureExt;
 use futures::future::join_all;
 use model::history::History;
-use model::{Cluster, Control, ControlError, Event, Outcome, ProfileInfo, StoredResource};
+use model::{Cluster, Control, ControlError, Event, GoldenValue, Outcome, ProfileInfo, StoredResource};
 use proc::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -32,6 +32,8 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// The table of stored resources for the server's minor version.
     pub resources: Vec<StoredResource>,
+    /// The bytes that stored values of that release must have.
+    pub golden: Vec<GoldenValue>,
 }
 
 #[derive(Clone)]
@@ -41,6 +43,8 @@ pub struct Options {
     pub jobs: usize,
     /// The folder in which each store's history gets a folder.
     pub history: PathBuf,
+    /// The folder for stored values that are compared with those of other runs.
+    pub values: PathBuf,
     /// The command that repeats the run; ` --check ID` is added for a case.
     pub repeat: String,
 }
@@ -73,6 +77,15 @@ struct Engine<'a> {
     sink: Sink,
 }
 
+/// What the masked stored values of a run are held to, here and later.
+#[derive(Debug)]
+pub struct Compared {
+    /// The bytes that they must have in this release.
+    pub golden: Vec<GoldenValue>,
+    /// The run's folder for them, so that runs can be compared.
+    pub values: PathBuf,
+}
+
 /// A profile under test while the suite runs.
 struct Field {
     ground: Arc<Ground>,
@@ -83,6 +96,7 @@ struct Field {
 struct Run {
     clock: Clock,
     resources: Arc<Vec<StoredResource>>,
+    compared: Arc<Compared>,
     /// Cases at the same time.
     slots: Arc<Semaphore>,
     /// Profiles at the same time.
@@ -110,6 +124,7 @@ impl Engine<'_> {
         let all = Run {
             clock: Clock::start(),
             resources: Arc::new(plan.resources.clone()),
+            compared: Arc::new(Compared { golden: plan.golden.clone(), values: self.options.values.clone() }),
             slots: Arc::new(Semaphore::new(self.options.jobs.max(1))),
             awake: Semaphore::new(self.cluster.info.awake.unwrap_or(Semaphore::MAX_PERMITS)),
         };
@@ -173,6 +188,7 @@ impl Engine<'_> {
             profile: profile.clone(),
             stores,
             resources: Arc::clone(&all.resources),
+            compared: Arc::clone(&all.compared),
         });
         Ok(Field { ground, collectors })
     }

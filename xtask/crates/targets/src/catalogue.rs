@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use model::{Component, ComponentSet, Components, Durations, Expectation, Profile, StoredResource, Target};
+use model::{
+    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, Profile, StoredResource, Target,
+};
 use serde::Serialize;
 
 use crate::nearest::nearest;
@@ -21,6 +23,8 @@ pub struct Catalogue {
     pub profiles: Vec<Profile>,
     /// The storage table of each Kubernetes minor release: "1.36".
     pub resources: BTreeMap<String, Vec<StoredResource>>,
+    /// The bytes that stored values must have, by minor release; a release without a file has none.
+    pub golden: BTreeMap<String, Vec<GoldenValue>>,
     pub durations: Durations,
     /// Failures that are known.
     pub expectations: Vec<Expectation>,
@@ -95,6 +99,11 @@ impl Catalogue {
             nearest: None,
             valid: self.resources.keys().cloned().collect(),
         })
+    }
+
+    /// The golden values for a Kubernetes version, written like that of [`Catalogue::resources`]; empty if there are none.
+    pub fn golden(&self, version: &str) -> &[GoldenValue] {
+        self.golden.get(&minor_of(version)).map_or(&[], Vec::as_slice)
     }
 
     fn find_target(&self, name: &str) -> Option<&Target> {

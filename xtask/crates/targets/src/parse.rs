@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Durations, Expectation, Profile, StoredResource, Target};
+use model::{Components, Durations, Expectation, GoldenValue, Profile, StoredResource, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +15,7 @@ use crate::rules;
 const COMPONENTS: &str = "components.yaml";
 const DURATIONS: &str = "durations.yaml";
 const EXPECTATIONS: &str = "expectations.yaml";
+const GOLDEN: &str = "golden/";
 const PROFILES: &str = "profiles.yaml";
 const RESOURCES: &str = "resources/";
 
@@ -39,6 +40,13 @@ struct Resources {
     resources: Vec<StoredResource>,
 }
 
+/// `targets/golden/<minor>.yaml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Golden {
+    values: Vec<GoldenValue>,
+}
+
 /// See [`Catalogue::parse`].
 pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let mut parser = Parser { label, files, problems: Vec::new() };
@@ -46,6 +54,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let components = parser.components();
     let targets = parser.targets(components.as_ref());
     let resources = parser.resources();
+    let golden = parser.golden();
     let profiles = parser.profiles(&resources);
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
@@ -53,7 +62,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     problems.sort();
     match (components, profiles, durations, expectations) {
         (Some(components), Some(profiles), Some(durations), Some(expectations)) if problems.is_empty() => {
-            Ok(Catalogue { targets, components, profiles, resources, durations, expectations })
+            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations })
         }
         _ => Err(Invalid { problems }),
     }
@@ -97,6 +106,16 @@ impl<'a> Parser<'a> {
             let minor = name.trim_start_matches(RESOURCES).trim_end_matches(".yaml");
             let table = self.file(name, |file, content: &Resources| rules::resources(file, minor, &content.resources));
             tables.extend(table.map(|table| (minor.to_owned(), table.resources)));
+        }
+        tables
+    }
+
+    fn golden(&mut self) -> BTreeMap<String, Vec<GoldenValue>> {
+        let mut tables = BTreeMap::new();
+        for name in self.files.keys().filter(|name| name.starts_with(GOLDEN) && name.ends_with(".yaml")) {
+            let minor = name.trim_start_matches(GOLDEN).trim_end_matches(".yaml");
+            let table = self.file(name, |file, content: &Golden| rules::golden(file, minor, &content.values));
+            tables.extend(table.map(|table| (minor.to_owned(), table.values)));
         }
         tables
     }

@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ use report::{Child, Joint};
 
 use super::{Ended, Setting, command, one, provider, way};
 use crate::budget::{self, Host};
-use crate::commands::print;
+use crate::commands::{compare, print};
 use crate::failure::{Failure, OrExit};
 
 pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
@@ -44,11 +45,19 @@ pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Fa
     };
     let written = report::write_joint(together.public(), &joint).or_exit(Exit::Infrastructure);
     joint.summary(&together.public().display().to_string()).lines().for_each(progress::say);
+    let compared = compared(together.public(), &joint.children)?;
     if options.json {
         print(&joint.run_json());
     }
     let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
-    written.map(|exit| worse(exit, interrupted))
+    written.map(|exit| worse(worse(exit, interrupted), compared))
+}
+
+/// What the runs have in common must be equal: stored bytes, and how each case ended.
+fn compared(common: &Path, children: &[Child]) -> Result<Exit, Failure> {
+    let began = children.iter().filter(|child| !child.events.is_empty());
+    let folders: Vec<PathBuf> = began.map(|child| common.join(&child.arch)).collect();
+    if folders.len() < 2 { Ok(Exit::Ok) } else { compare::together(common, &folders) }
 }
 
 /// Which architectures, how many at the same time, and why not more.

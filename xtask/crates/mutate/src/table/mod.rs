@@ -1,5 +1,6 @@
 //! What is broken, and by which check that must be noticed. Each file holds the rows of one topic and their functions.
 
+mod arch;
 mod flags;
 mod get;
 mod list;
@@ -81,6 +82,8 @@ static TABLES: &[&[Mutant]] = &[
     store::MUTANTS,
     transport::MUTANTS,
     transport::FLAGS,
+    arch::MUTANTS,
+    arch::BY_FLAGS,
 ];
 
 /// Every mutant there is, by topic.

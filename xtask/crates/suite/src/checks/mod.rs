@@ -1,5 +1,8 @@
 //! The table of all checks, in the order of the reports. Each file holds the rows of one topic and their functions.
 
+mod arch;
+mod arch_identical;
+mod arch_mask;
 mod bare;
 mod bytes;
 mod cc;
@@ -15,6 +18,7 @@ mod history;
 mod layout;
 mod layout_custom;
 mod layout_flags;
+mod layout_sweep;
 mod layout_table;
 mod lease_use;
 mod leases;
@@ -82,6 +86,9 @@ static TABLES: &[&[Check]] = &[
     layout_table::CHECKS,
     layout_custom::CHECKS,
     layout_flags::CHECKS,
+    layout_sweep::CHECKS,
+    arch::CHECKS,
+    arch_identical::CHECKS,
     encoding::CHECKS,
     roundtrip::CHECKS,
     encryption::CHECKS,

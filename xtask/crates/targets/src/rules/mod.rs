@@ -6,6 +6,7 @@
 mod components;
 mod durations;
 mod expectations;
+mod golden;
 mod profiles;
 mod resources;
 mod target;
@@ -14,6 +15,7 @@ mod words;
 pub(crate) use components::components;
 pub(crate) use durations::durations;
 pub(crate) use expectations::expectations;
+pub(crate) use golden::golden;
 pub(crate) use profiles::profiles;
 pub(crate) use resources::resources;
 pub(crate) use target::target;

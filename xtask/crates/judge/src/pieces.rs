@@ -1,0 +1,128 @@
+//! A stored value cut into pieces: which bytes are which field. For people who look at values, and for saying where two
+//! of them differ.
+//!
+//! Every byte is in exactly one piece, also of a value that is broken. Protobuf is walked by its wire format; only the
+//! envelope and ObjectMeta have names, the fields of each kind have numbers: a schema of every kind would be a second
+//! copy of the release. JSON is in [`text`](self::text), with YAML.
+
+mod schema;
+mod text;
+
+use crate::decode::{CBOR, Encoding, PROTOBUF_MAGIC, encoding};
+
+/// Fields within fields that are followed; no object of Kubernetes is that deep.
+const DEEPEST: usize = 200;
+
+/// Some bytes in a row that belong together: a whole field, or the head of one that has fields of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// First byte.
+    pub at: usize,
+    pub length: usize,
+    /// How many fields it is in.
+    pub depth: usize,
+    /// `metadata.labels[app]`; empty for what belongs to no field.
+    pub path: String,
+    /// What it says: `"a"`, `7`, `message of 12 bytes`.
+    pub text: String,
+}
+
+/// The pieces in the order of their bytes.
+pub fn pieces(value: &[u8]) -> Vec<Piece> {
+    let mut pieces = match encoding(value) {
+        Encoding::Protobuf => schema::envelope(value),
+        Encoding::Json => text::json(value),
+        Encoding::Yaml => text::yaml(value),
+        Encoding::Encrypted => encrypted(value),
+        Encoding::Cbor => vec![
+            piece(0, CBOR.len(), 0, "", "the tag of self-described CBOR"),
+            piece(CBOR.len(), value.len() - CBOR.len(), 0, "", "CBOR, which is not decoded"),
+        ],
+        Encoding::Empty => Vec::new(),
+    };
+    let covered = pieces.last().map_or(0, |last| last.at + last.length);
+    if covered < value.len() {
+        pieces.push(piece(covered, value.len() - covered, 0, "", "what cannot be decoded"));
+    }
+    pieces
+}
+
+/// `aescbc` and the key's name, of a value that [`encoding`] takes for encrypted; and where the ciphertext begins.
+pub fn encryption(value: &[u8]) -> Option<(String, String, usize)> {
+    // k8s:enc:aescbc:v1:KEY:… and k8s:enc:kms:v2:NAME:…
+    let colons: Vec<usize> = value.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at).collect();
+    let part = |from: usize, to: usize| {
+        Some(String::from_utf8_lossy(value.get(colons.get(from)? + 1..*colons.get(to)?)?).into_owned())
+    };
+    let (provider, version, key) = (part(1, 2)?, part(2, 3)?, part(3, 4)?);
+    let provider = if version == "v1" { provider } else { format!("{provider} {version}") };
+    (encoding(value) == Encoding::Encrypted).then_some((provider, key, colons[4] + 1))
+}
+
+/// The piece with this byte.
+pub fn piece_at(pieces: &[Piece], offset: usize) -> Option<&Piece> {
+    pieces.iter().find(|piece| (piece.at..piece.at + piece.length).contains(&offset))
+}
+
+/// Lines of hexadecimal, sixteen bytes each, with what they are beside them.
+pub fn hex_lines(value: &[u8], pieces: &[Piece]) -> Vec<String> {
+    pieces.iter().flat_map(|piece| lines_of(value, piece)).collect()
+}
+
+fn lines_of(value: &[u8], piece: &Piece) -> Vec<String> {
+    let bytes = value.get(piece.at..piece.at + piece.length).unwrap_or_default();
+    let row = |(row, bytes): (usize, &[u8])| {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x} ")).collect();
+        let note = if row == 0 { piece.label() } else { bytes.iter().map(|byte| printable(*byte)).collect() };
+        format!("{:06x}  {hex:<48}  {}{note}", piece.at + row * 16, "  ".repeat(piece.depth))
+    };
+    bytes.chunks(16).enumerate().map(row).collect()
+}
+
+impl Piece {
+    /// The field's own name and what it says; the names of what it is in are its depth.
+    pub fn label(&self) -> String {
+        if self.path.is_empty() { self.text.clone() } else { format!("{}: {}", last_step(&self.path), self.text) }
+    }
+}
+
+/// `b[1]` of `a.b[1]`, `labels[x.y]` of `a.labels[x.y]`.
+fn last_step(path: &str) -> &str {
+    let mut inner = 0_i32;
+    let dot = path.char_indices().rev().find(|(_, c)| {
+        inner += i32::from(*c == ']') - i32::from(*c == '[');
+        inner == 0 && *c == '.'
+    });
+    dot.map_or(path, |(at, _)| &path[at + 1..])
+}
+
+fn encrypted(value: &[u8]) -> Vec<Piece> {
+    let Some((provider, key, begin)) = encryption(value) else { return Vec::new() };
+    vec![
+        piece(0, begin, 0, "", &format!("encrypted by {provider}, key {key}")),
+        piece(begin, value.len() - begin, 0, "", &format!("{} bytes from the provider", value.len() - begin)),
+    ]
+}
+
+fn piece(at: usize, length: usize, depth: usize, path: &str, text: &str) -> Piece {
+    Piece { at, length, depth, path: path.to_owned(), text: text.to_owned() }
+}
+
+fn printable(byte: u8) -> char {
+    if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '.' }
+}
+
+/// Text in quotes, shortened.
+fn quoted(text: &str) -> String {
+    const SHOWN: usize = 200;
+    let short: String = text.chars().take(SHOWN).collect();
+    let dots = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
+    format!("{short:?}{dots}")
+}
+
+fn magic() -> Piece {
+    piece(0, PROTOBUF_MAGIC.len(), 0, "", "the magic bytes of protobuf, \"k8s\\0\"")
+}
+
+#[cfg(test)]
+mod tests;

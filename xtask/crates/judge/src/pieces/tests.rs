@@ -1,0 +1,102 @@
+//! Pieces cover every byte and say which field it is, of whole values and of broken ones.
+
+use super::*;
+
+/// A ConfigMap `a` with two labels, one finalizer and `data` (field 2), by hand after generated.proto.
+fn protobuf() -> Vec<u8> {
+    let message = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let label = |key: &[u8]| message(11, &[message(1, key), message(2, b"v")].concat());
+    let meta = [message(1, b"a"), b"\x38\x01".to_vec(), label(b"x"), label(b"y.z"), message(14, b"f")].concat();
+    let object = [message(1, &meta), message(2, &[message(1, b"k"), message(2, b"text")].concat())].concat();
+    let kind = [message(1, b"v1"), message(2, b"ConfigMap")].concat();
+    [PROTOBUF_MAGIC, &message(1, &kind), &message(2, &object), b"\x1a\x00\x22\x00"].concat()
+}
+
+const JSON: &[u8] = b"{\"kind\":\"X\",\"metadata\":{\"labels\":{\"a.b\":\"1\"},\"list\":[1, {\"c\":null}],\"e\":{}}}\n";
+const YAML: &[u8] = b"kind: X\nmetadata:\n  finalizers:\n  - f\n  labels:\n    a: \"1\"\n  name: n\nspec: {}\n";
+
+fn covers(value: &[u8]) {
+    let mut next = 0;
+    for piece in pieces(value) {
+        assert_eq!(piece.at, next, "{piece:?} of {value:?}");
+        next += piece.length;
+    }
+    assert_eq!(next, value.len(), "{value:?}");
+}
+
+fn says(value: &[u8], path: &str) -> String {
+    let all = pieces(value);
+    let paths = || all.iter().map(|piece| piece.path.as_str()).collect::<Vec<&str>>();
+    let found = all.iter().find(|piece| piece.path == path);
+    found.unwrap_or_else(|| panic!("no {path} in {:?}", paths())).text.clone()
+}
+
+#[test]
+fn every_byte_is_in_one_piece_whatever_is_broken() {
+    for value in [&protobuf()[..], JSON, YAML, b"k8s:enc:aescbc:v1:key:\x00\x01", b"\xd9\xd9\xf7\xa0", b"", b"k8s:enc:"]
+    {
+        for length in 0..=value.len() {
+            covers(&value[..length]);
+        }
+        for at in 0..value.len() {
+            let mut broken = value.to_vec();
+            broken[at] ^= 0xff;
+            covers(&broken);
+        }
+    }
+}
+
+#[test]
+fn a_value_of_any_depth_is_cut() {
+    covers(&[b"{\"a\":".to_vec(), b"[".repeat(100_000)].concat());
+    let nested = (0..4000).fold(Vec::new(), |inner: Vec<u8>, _| {
+        let length = inner.len();
+        let low = u8::try_from(length & 0x7f).unwrap() | 0x80;
+        [vec![0x0a, low, u8::try_from(length >> 7).unwrap()], inner].concat()
+    });
+    covers(&[PROTOBUF_MAGIC, &nested].concat());
+}
+
+#[test]
+fn the_fields_of_protobuf_have_their_names() {
+    let value = protobuf();
+    assert_eq!(says(&value, "typeMeta.kind"), "\"ConfigMap\"");
+    assert_eq!(says(&value, "metadata.name"), "\"a\"");
+    assert_eq!(says(&value, "metadata.generation"), "1");
+    assert_eq!(says(&value, "metadata.labels[y.z].value"), "\"v\"");
+    assert_eq!(says(&value, "metadata.finalizers"), "\"f\"");
+    assert_eq!(says(&value, "2.2"), "\"text\"");
+    assert_eq!(says(&value, "contentType"), "\"\"");
+}
+
+#[test]
+fn the_members_of_json_and_the_lines_of_yaml_have_paths() {
+    assert_eq!(says(JSON, "metadata.labels[a.b]"), "\"1\"");
+    assert_eq!(says(JSON, "metadata.list[1].c"), "null");
+    assert_eq!(says(JSON, "metadata.list[0]"), "1");
+    assert_eq!(says(YAML, "metadata.labels.a"), "\"a: \\\"1\\\"\"");
+    assert_eq!(says(YAML, "metadata.name"), "\"name: n\"");
+    assert_eq!(says(YAML, "metadata.finalizers"), "\"finalizers:\"");
+    assert_eq!(says(YAML, "spec"), "\"spec: {}\"");
+}
+
+#[test]
+fn a_byte_leads_to_its_field_and_to_its_line() {
+    let value = protobuf();
+    let all = pieces(&value);
+    let at = value.windows(4).position(|window| window == b"text").unwrap();
+    assert_eq!(piece_at(&all, at).unwrap().path, "2.2");
+    assert_eq!(piece_at(&all, value.len()), None);
+    let lines = hex_lines(&value, &all);
+    assert!(lines[0].starts_with("000000  6b 38 73 00 "), "{}", lines[0]);
+    assert!(lines.iter().any(|line| line.ends_with("labels[y.z]: entry of 8 bytes")), "{lines:#?}");
+}
+
+#[test]
+fn an_encrypted_value_names_its_provider_and_key() {
+    let seen = encryption(b"k8s:enc:aesgcm:v1:gcm:::\x00").unwrap();
+    assert_eq!(seen, ("aesgcm".to_owned(), "gcm".to_owned(), 22));
+    assert_eq!(encryption(b"k8s:enc:kms:v2:name:\x0a").unwrap().0, "kms v2");
+    assert_eq!(encryption(b"k8s:enc:aesgcm"), None);
+    assert_eq!(encryption(b"{\"a\":\"b:c:d:e:f:g\"}"), None);
+}

@@ -1,0 +1,79 @@
+//! What is served and stored everywhere alike: discovery, hashes, tokens, numbers, stored bytes.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::tools::each_list;
+use super::{Change, Means, Mutant, mutants};
+use crate::call::Call;
+
+pub(super) static MUTANTS: &[Mutant] = mutants! {
+    "arch.hash-of-answered-version": "Discovery gives the hash of another kind." => "storage.arch-discovery-hash",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.path == "/apis/autoscaling/v1" {
+                reply.edit(|list| list["resources"][0]["storageVersionHash"] = json!("qFsyl6wFWjQ="));
+            }
+        }));
+    "arch.numbers-are-floats": "Integers in objects pass through a 64-bit float." => "storage.arch-cr-numbers",
+        || Change::Request(Box::new(|call| if is_create(call) { call.edit(|object| to_floats(&mut object["spec"])) }));
+    "arch.token-padded": "Continue tokens have the padding of base64." => "storage.arch-compare-continue",
+        || each_list(|list| {
+            if let Some(token) = list["metadata"]["continue"].as_str() {
+                let padding = "=".repeat((4 - token.len() % 4) % 4);
+                list["metadata"]["continue"] = json!(format!("{token}{padding}="));
+            }
+        });
+    "arch.empty-list-lost": "Empty lists are dropped before they are stored." => "storage.arch-bytes-identical",
+        || Change::Request(Box::new(|call| if is_create(call) { call.edit(without_empty_lists) }));
+    "sweep.delete-only-answered": "A deletion is answered and not done." => "storage.gvr-sweep",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::DELETE && call.path.contains("/priorityclasses/") {
+                call.method = Method::GET;
+            }
+        }));
+    "sweep.review-stored": "An access review is stored." => "storage.gvr-sweep",
+        || Change::Request(Box::new(|call| {
+            if call.path.ends_with("/localsubjectaccessreviews") {
+                let namespace = call.path.split('/').nth(5).unwrap_or_default().to_owned();
+                call.path = format!("/api/v1/namespaces/{namespace}/configmaps");
+                call.edit(|object| *object = json!({"metadata": {"name": "review"}}));
+            }
+        }));
+};
+
+pub(super) static BY_FLAGS: &[Mutant] = &[Mutant {
+    id: "sweep.more-served",
+    breaks: "Resources are served that the release's table does not know.",
+    caught_by: "storage.gvr-sweep",
+    profile: "default",
+    means: Means::Flags(&[("runtime-config", "api/all=true")]),
+}];
+
+/// Of an object that is not there for others.
+fn is_create(call: &Call) -> bool {
+    call.method == Method::POST && !call.path.ends_with("/customresourcedefinitions")
+}
+
+fn to_floats(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(float) = number.as_f64() {
+                *value = json!(float);
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(to_floats),
+        Value::Array(items) => items.iter_mut().for_each(to_floats),
+        _ => {}
+    }
+}
+
+fn without_empty_lists(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| value.as_array().is_none_or(|items| !items.is_empty()));
+            fields.values_mut().for_each(without_empty_lists);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_empty_lists),
+        _ => {}
+    }
+}

@@ -1,0 +1,59 @@
+//! A file with one suite of outcomes that belong to no run: what `cargo xtask compare` found.
+
+use anyhow::Result;
+use junit_report::{Report, TestSuite};
+use model::Outcome;
+
+use super::{Entry, test_case, timestamp, written};
+use crate::text::XmlText;
+
+/// A case of such a suite.
+pub struct SingleCase {
+    pub name: String,
+    pub class: String,
+    pub outcome: Outcome,
+    /// Shown as the case's output; nothing if it is empty.
+    pub output: String,
+}
+
+/// The bytes of a file with the one suite. Never without a case: nothing at all is an error.
+pub fn single_suite(name: &str, started: &str, cases: &[SingleCase]) -> Result<Vec<u8>> {
+    let mut suite = TestSuite::new(XmlText::name(name).as_str());
+    suite.package = String::new();
+    suite.hostname = "unknown".into();
+    suite.timestamp = timestamp(started);
+    let mut entries: Vec<Entry> = cases.iter().map(entry).collect();
+    if entries.is_empty() {
+        entries.push(Entry::error("compare", name, "nothing-ran", "there was nothing to compare"));
+    }
+    suite.testcases = entries.into_iter().map(test_case).collect();
+    let mut report = Report::new();
+    report.add_testsuite(suite);
+    written(&report)
+}
+
+fn entry(case: &SingleCase) -> Entry {
+    let mut entry = Entry::new(&case.name, &case.class, 0.0, &case.outcome);
+    if let Outcome::Failed { message, evidence } = &case.outcome {
+        entry.text = XmlText::failure(format!("{message}\n{}", evidence.join("\n")));
+    }
+    if !case.output.is_empty() {
+        entry.output = Some(XmlText::output(&case.output));
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_suite_is_red() {
+        let text = |cases: &[SingleCase]| String::from_utf8(single_suite("s", "", cases).unwrap()).unwrap();
+        assert!(text(&[]).contains("nothing-ran"));
+        let failed = Outcome::Failed { message: "a]]>b".into(), evidence: vec!["00  01".into()] };
+        let case = SingleCase { name: "n".into(), class: "c".into(), outcome: failed, output: String::new() };
+        let seen = text(&[case]);
+        assert!(seen.contains("<failure") && seen.contains("00  01"), "{seen}");
+    }
+}

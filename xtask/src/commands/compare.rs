@@ -1,0 +1,92 @@
+//! `cargo xtask compare`: what differs between recorded runs, of different architectures or versions.
+//!
+//! Compared are the masked stored values that `storage.arch-bytes-identical` wrote, and how each case ended. Times are
+//! told and never make runs different. Reading a run is in `recorded`, the comparison itself in `differ`.
+
+mod differ;
+mod recorded;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use model::Exit;
+use proc::{Together, progress};
+use report::SingleCase;
+
+use super::{print, print_json};
+use crate::args::CompareOptions;
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+use differ::Comparison;
+use recorded::Recorded;
+
+pub(crate) fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failure> {
+    let folders = recorded::folders(paths, &options.runs).or_exit(Exit::Usage)?;
+    let runs = folders.iter().map(|folder| recorded::read(folder)).collect::<anyhow::Result<Vec<Recorded>>>();
+    let runs = runs.or_exit(Exit::Usage)?;
+    if options.golden {
+        return golden(&runs);
+    }
+    if runs.len() < 2 {
+        return Err(Failure::usage(anyhow::anyhow!("one run alone cannot be compared; give two, or a common folder")));
+    }
+    let comparison = Comparison::of(&runs);
+    let out = out(paths, options, &folders).or_exit(Exit::Infrastructure)?;
+    write(&out, &comparison).or_exit(Exit::Infrastructure)?;
+    comparison.lines().iter().for_each(|line| progress::say(line));
+    progress::say(&format!("files: {} (junit-compare.xml, compare.json, compare.txt)", out.display()));
+    if options.json {
+        print_json(&comparison)?;
+    }
+    Ok(comparison.exit())
+}
+
+/// Compares the runs of one command in their common folder; says only what differs, and how it ended.
+pub(crate) fn together(common: &Path, folders: &[PathBuf]) -> Result<Exit, Failure> {
+    let runs = folders.iter().map(|folder| recorded::read(folder)).collect::<anyhow::Result<Vec<Recorded>>>();
+    let comparison = Comparison::of(&runs.or_exit(Exit::Infrastructure)?);
+    write(common, &comparison).or_exit(Exit::Infrastructure)?;
+    comparison.lines().iter().for_each(|line| progress::say(line));
+    // Without anything in common each run still has its own verdict.
+    Ok(if comparison.exit() == Exit::NothingRan { Exit::Ok } else { comparison.exit() })
+}
+
+/// Prints the file that holds one architecture alone to the bytes of this run.
+fn golden(runs: &[Recorded]) -> Result<Exit, Failure> {
+    let [run] = runs else { return Err(Failure::usage(anyhow::anyhow!("--golden takes one run"))) };
+    let rows = run.golden().or_exit(Exit::Usage)?;
+    if rows.is_empty() {
+        let check = "cargo xtask ci --check storage.arch-bytes-identical";
+        return Err(Failure::nothing_ran(format!("{} holds no stored values; make some: {check}", run.label)));
+    }
+    print(&recorded::golden_file(&rows));
+    Ok(Exit::Ok)
+}
+
+/// Given, or the folder in which all runs lie that were started together, or a new one.
+fn out(paths: &Paths, options: &CompareOptions, folders: &[PathBuf]) -> anyhow::Result<PathBuf> {
+    if let Some(out) = &options.out {
+        std::fs::create_dir_all(out).with_context(|| format!("failed to create {}", out.display()))?;
+        return Ok(out.clone());
+    }
+    let common = folders[0].parent().filter(|parent| folders.iter().all(|folder| folder.parent() == Some(parent)));
+    match common.filter(|common| common.join("run.json").is_file()) {
+        Some(common) => Ok(common.to_owned()),
+        None => Ok(Together::create(&paths.reports, &paths.cache, "compare")?.public().to_owned()),
+    }
+}
+
+fn write(folder: &Path, comparison: &Comparison) -> anyhow::Result<()> {
+    let cases: Vec<SingleCase> = comparison.cases();
+    let junit = report::single_suite("archproof.compare", &progress::timestamp(), &cases)?;
+    let json = serde_json::to_string_pretty(comparison)? + "\n";
+    let text = comparison.lines().join("\n") + "\n";
+    for (name, bytes) in
+        [("junit-compare.xml", junit), ("compare.json", json.into_bytes()), ("compare.txt", text.into_bytes())]
+    {
+        let file = folder.join(name);
+        std::fs::write(&file, bytes).with_context(|| format!("failed to write {}", file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! The comparison of recorded runs, without reading or writing: values byte by byte, cases by how they ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use judge::pieces::{Piece, hex_lines, piece_at, pieces};
+use model::{Exit, Outcome};
+use report::SingleCase;
+use serde::Serialize;
+
+use super::recorded::Recorded;
+
+/// Pieces that are shown before and after the one that differs.
+const AROUND: usize = 2;
+/// Cases that are named because they take longest in comparison.
+const SLOWEST: usize = 5;
+
+/// Everything that was compared.
+#[derive(Debug, Serialize)]
+pub(super) struct Comparison {
+    runs: Vec<RunRow>,
+    values: Vec<ValueRow>,
+    cases: Vec<CaseRow>,
+    /// Cases and values that some runs do not have.
+    not_in_all: BTreeMap<String, Vec<String>>,
+    times: Vec<TimeRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct RunRow {
+    label: String,
+    id: String,
+    arch: String,
+    execution: String,
+    versions: BTreeMap<String, String>,
+}
+
+/// A value that at least two runs have.
+#[derive(Debug, Serialize)]
+struct ValueRow {
+    name: String,
+    length: usize,
+    runs: usize,
+    /// Empty: all are equal.
+    differences: Vec<ValueDifference>,
+}
+
+/// Where a run's value differs from that of the first run that has it.
+#[derive(Debug, Serialize)]
+struct ValueDifference {
+    first: String,
+    other: String,
+    /// The first byte that differs.
+    offset: usize,
+    /// The field it is in, as each value has it.
+    first_field: String,
+    other_field: String,
+    first_hex: Vec<String>,
+    other_hex: Vec<String>,
+}
+
+/// A case that at least two runs have.
+#[derive(Debug, Serialize)]
+struct CaseRow {
+    case: String,
+    verdict: CaseVerdict,
+    /// By run.
+    outcomes: BTreeMap<String, String>,
+    messages: BTreeMap<String, String>,
+    seconds: BTreeMap<String, f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum CaseVerdict {
+    Equal,
+    /// Another word, and as expected in all runs: passed here, skipped there.
+    Noted,
+    /// As expected in one run and not in another.
+    Different,
+}
+
+/// How long a run took in comparison with the first.
+#[derive(Debug, Serialize)]
+struct TimeRow {
+    run: String,
+    /// All cases that both have, together.
+    ratio: f64,
+    /// Those that take longer than the ratio lets expect, with their own.
+    slowest: BTreeMap<String, f64>,
+}
+
+impl Comparison {
+    pub(super) fn of(runs: &[Recorded]) -> Comparison {
+        let labels = labels(runs);
+        let runs: Vec<(&str, &Recorded)> = labels.iter().map(String::as_str).zip(runs).collect();
+        let mut not_in_all = BTreeMap::new();
+        let mut note = |name: &str, have: &[&str]| {
+            if have.len() < runs.len() {
+                not_in_all.insert(name.to_owned(), have.iter().map(|label| (*label).to_owned()).collect());
+            }
+        };
+        let names: BTreeSet<&String> = runs.iter().flat_map(|(_, run)| run.values.keys()).collect();
+        let mut values = Vec::new();
+        for name in names {
+            let have: Vec<(&str, &[u8])> =
+                runs.iter().filter_map(|(label, run)| Some((*label, run.values.get(name)?.as_slice()))).collect();
+            note(name, &have.iter().map(|(label, _)| *label).collect::<Vec<&str>>());
+            values.extend(ValueRow::of(name, &have));
+        }
+        let names: BTreeSet<&String> = runs.iter().flat_map(|(_, run)| run.cases.keys()).collect();
+        let mut cases = Vec::new();
+        for name in names {
+            let have: Vec<(&str, &(Outcome, f64))> =
+                runs.iter().filter_map(|(label, run)| Some((*label, run.cases.get(name)?))).collect();
+            note(name, &have.iter().map(|(label, _)| *label).collect::<Vec<&str>>());
+            cases.extend(CaseRow::of(name, &have));
+        }
+        let times = times(&cases, &labels);
+        let runs = runs.iter().map(|(label, run)| RunRow::of(label, run)).collect();
+        Comparison { runs, values, cases, not_in_all, times }
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        if self.values.is_empty() && self.cases.is_empty() {
+            return Exit::NothingRan;
+        }
+        let values = self.values.iter().any(|value| !value.differences.is_empty());
+        let cases = self.cases.iter().any(|case| case.verdict == CaseVerdict::Different);
+        if values || cases { Exit::Conformance } else { Exit::Ok }
+    }
+
+    /// For people: differences first, the sum last.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.runs.iter().map(RunRow::line).collect();
+        self.values.iter().for_each(|value| lines.extend(value.lines()));
+        self.cases.iter().for_each(|case| lines.extend(case.line()));
+        lines.extend(self.times.iter().map(TimeRow::line));
+        if !self.not_in_all.is_empty() {
+            lines.push(format!("{} cases or values are not in all runs, see compare.json", self.not_in_all.len()));
+        }
+        let different = self.values.iter().filter(|value| !value.differences.is_empty()).count();
+        let of_cases = |verdict| self.cases.iter().filter(|case| case.verdict == verdict).count();
+        let word = match self.exit() {
+            Exit::Ok => "equal",
+            Exit::NothingRan => "nothing to compare",
+            _ => "different",
+        };
+        lines.push(format!(
+            "compare: {word}; {different} of {} stored values differ, {} of {} cases, {} noted",
+            self.values.len(),
+            of_cases(CaseVerdict::Different),
+            self.cases.len(),
+            of_cases(CaseVerdict::Noted),
+        ));
+        lines
+    }
+
+    /// The same for CI systems.
+    pub(super) fn cases(&self) -> Vec<SingleCase> {
+        let case = |class: &str, name: &str, outcome| SingleCase {
+            name: name.to_owned(),
+            class: format!("archproof.compare.{class}"),
+            outcome,
+            output: String::new(),
+        };
+        let values = self.values.iter().map(|value| case("values", &value.name, value.outcome()));
+        values.chain(self.cases.iter().map(|row| case("outcomes", &row.case, row.outcome()))).collect()
+    }
+}
+
+/// The architecture where each run has another, else the run's name.
+fn labels(runs: &[Recorded]) -> Vec<String> {
+    let archs: BTreeSet<&str> = runs.iter().map(|run| run.arch.as_str()).collect();
+    let unique = archs.len() == runs.len() && !archs.contains("");
+    runs.iter().map(|run| if unique { run.arch.clone() } else { run.label.clone() }).collect()
+}
+
+impl RunRow {
+    fn of(label: &str, run: &Recorded) -> RunRow {
+        RunRow {
+            label: label.to_owned(),
+            id: run.id.clone(),
+            arch: run.arch.clone(),
+            execution: run.execution.clone(),
+            versions: run.versions.clone(),
+        }
+    }
+
+    fn line(&self) -> String {
+        let versions: Vec<String> = self.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+        format!("{}: run {}, {}, {}", self.label, self.id, self.execution, versions.join(", "))
+    }
+}
+
+impl ValueRow {
+    fn of(name: &str, have: &[(&str, &[u8])]) -> Option<ValueRow> {
+        let [(first, reference), others @ ..] = have else { return None };
+        if others.is_empty() {
+            return None;
+        }
+        let differences = others.iter().filter_map(|(other, value)| {
+            let offset = first_difference(reference, value)?;
+            let (first_field, first_hex) = around(reference, offset);
+            let (other_field, other_hex) = around(value, offset);
+            let (first, other) = ((*first).to_owned(), (*other).to_owned());
+            Some(ValueDifference { first, other, offset, first_field, other_field, first_hex, other_hex })
+        });
+        let differences = differences.collect();
+        Some(ValueRow { name: name.to_owned(), length: reference.len(), runs: have.len(), differences })
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.differences.iter().flat_map(|difference| difference.lines(&self.name)).collect()
+    }
+
+    fn outcome(&self) -> Outcome {
+        let Some(first) = self.differences.first() else { return Outcome::Passed };
+        // The first line is the message.
+        let evidence = self.differences.iter().flat_map(|difference| difference.lines(&self.name)).skip(1).collect();
+        Outcome::Failed { message: first.sentence(&self.name), evidence }
+    }
+}
+
+impl ValueDifference {
+    fn sentence(&self, name: &str) -> String {
+        let ValueDifference { first, other, offset, first_field, other_field, .. } = self;
+        format!("{name} differs at byte {offset}: {first_field} on {first}, {other_field} on {other}")
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let indented = |lines: &[String]| lines.iter().map(|line| format!("    {line}")).collect::<Vec<String>>();
+        let mut lines = vec![self.sentence(name), format!("  {}:", self.first)];
+        lines.extend(indented(&self.first_hex));
+        lines.push(format!("  {}:", self.other));
+        lines.extend(indented(&self.other_hex));
+        lines
+    }
+}
+
+fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
+    let common = left.iter().zip(right).position(|(left, right)| left != right);
+    common.or_else(|| (left.len() != right.len()).then(|| left.len().min(right.len())))
+}
+
+/// The field with this byte as a sentence has it, and the bytes around it.
+fn around(value: &[u8], offset: usize) -> (String, Vec<String>) {
+    let all = pieces(value);
+    let Some(here) = piece_at(&all, offset) else { return ("the end".into(), last(value, &all)) };
+    let path = if here.path.is_empty() { String::new() } else { format!("{} ", here.path) };
+    let at = all.iter().position(|piece| piece == here).unwrap_or_default();
+    let shown = &all[at.saturating_sub(AROUND)..all.len().min(at + AROUND + 1)];
+    (format!("{path}{}", here.text), hex_lines(value, shown))
+}
+
+fn last(value: &[u8], all: &[Piece]) -> Vec<String> {
+    hex_lines(value, &all[all.len().saturating_sub(AROUND)..])
+}
+
+impl CaseRow {
+    fn of(case: &str, have: &[(&str, &(Outcome, f64))]) -> Option<CaseRow> {
+        if have.len() < 2 {
+            return None;
+        }
+        let words: BTreeSet<&str> = have.iter().map(|(_, (outcome, _))| outcome.word()).collect();
+        let good: BTreeSet<bool> = have.iter().map(|(_, (outcome, _))| outcome.exit() == Exit::Ok).collect();
+        let verdict = match (good.len(), words.len()) {
+            (2.., _) => CaseVerdict::Different,
+            (_, 2..) => CaseVerdict::Noted,
+            _ => CaseVerdict::Equal,
+        };
+        let told = have.iter().filter(|(_, (outcome, _))| !outcome.message().is_empty());
+        Some(CaseRow {
+            case: case.to_owned(),
+            verdict,
+            outcomes: have.iter().map(|(run, (outcome, _))| ((*run).into(), outcome.word().into())).collect(),
+            messages: told.map(|(run, (outcome, _))| ((*run).into(), outcome.message())).collect(),
+            seconds: have.iter().map(|(run, (_, seconds))| ((*run).into(), *seconds)).collect(),
+        })
+    }
+
+    fn sentence(&self) -> String {
+        let word = |(run, word): (&String, &String)| {
+            let why = self.messages.get(run).map_or_else(String::new, |message| format!(" ({message})"));
+            format!("{word}{why} on {run}")
+        };
+        format!("{}: {}", self.case, self.outcomes.iter().map(word).collect::<Vec<String>>().join(", "))
+    }
+
+    fn line(&self) -> Option<String> {
+        (self.verdict != CaseVerdict::Equal).then(|| self.sentence())
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self.verdict {
+            CaseVerdict::Different => Outcome::failed(self.sentence()),
+            CaseVerdict::Equal | CaseVerdict::Noted => Outcome::Passed,
+        }
+    }
+}
+
+/// Each run's times beside those of the first.
+fn times(cases: &[CaseRow], labels: &[String]) -> Vec<TimeRow> {
+    let [first, others @ ..] = labels else { return Vec::new() };
+    others.iter().filter_map(|run| time_row(cases, first, run)).collect()
+}
+
+fn time_row(cases: &[CaseRow], first: &str, run: &str) -> Option<TimeRow> {
+    let pair = |case: &CaseRow| Some((case.case.clone(), *case.seconds.get(first)?, *case.seconds.get(run)?));
+    let pairs: Vec<(String, f64, f64)> = cases.iter().filter_map(pair).collect();
+    let (of_first, of_run) = pairs.iter().fold((0.0, 0.0), |sum, (_, a, b)| (sum.0 + a, sum.1 + b));
+    if of_first <= 0.0 {
+        return None;
+    }
+    let ratio = of_run / of_first;
+    // A case of milliseconds says nothing: its excess is what counts.
+    let mut slowest: Vec<&(String, f64, f64)> = pairs.iter().filter(|(_, a, b)| *b > a * ratio && *a > 0.0).collect();
+    slowest.sort_by(|(_, a, b), (_, c, d)| (d - c * ratio).total_cmp(&(b - a * ratio)));
+    let slowest = slowest.iter().take(SLOWEST).map(|(case, a, b)| (case.clone(), b / a)).collect();
+    Some(TimeRow { run: run.to_owned(), ratio, slowest })
+}
+
+impl TimeRow {
+    fn line(&self) -> String {
+        let slowest: Vec<String> = self.slowest.iter().map(|(case, ratio)| format!("{case} {ratio:.1}")).collect();
+        let more = if slowest.is_empty() { String::new() } else { format!("; more than that: {}", slowest.join(", ")) };
+        format!("time: {} takes {:.2} times as long{more}", self.run, self.ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(arch: &str, value: &[u8], outcome: Outcome) -> Recorded {
+        Recorded {
+            label: format!("run-{arch}"),
+            arch: arch.into(),
+            values: BTreeMap::from([("default/a.json".to_owned(), value.to_vec())]),
+            cases: BTreeMap::from([("watch.x".to_owned(), (outcome, 2.0))]),
+            ..Recorded::default()
+        }
+    }
+
+    #[test]
+    fn equal_runs_are_equal_and_nothing_is_no_result() {
+        let same = || run("p", b"{\"a\":1}", Outcome::Passed);
+        let comparison = Comparison::of(&[same(), run("q", b"{\"a\":1}", Outcome::Passed)]);
+        assert_eq!(comparison.exit(), Exit::Ok);
+        assert!(comparison.cases().iter().all(|case| case.outcome == Outcome::Passed));
+        assert_eq!(comparison.cases().len(), 2);
+        let other = Recorded { values: BTreeMap::new(), cases: BTreeMap::new(), ..same() };
+        assert_eq!(Comparison::of(&[same(), other]).exit(), Exit::NothingRan);
+    }
+
+    #[test]
+    fn the_first_field_that_differs_is_named() {
+        for (other, part) in [
+            (&b"{\"a\":2}"[..], "differs at byte 5: a 1 on p, a 2 on q"),
+            (b"{\"a\":1", "differs at byte 6:"),
+            (b"{\"b\":1}", "differs at byte 2: a 1 on p, b 1 on q"),
+        ] {
+            let comparison =
+                Comparison::of(&[run("p", b"{\"a\":1}", Outcome::Passed), run("q", other, Outcome::Passed)]);
+            assert_eq!(comparison.exit(), Exit::Conformance);
+            let text = comparison.lines().join("\n");
+            assert!(text.contains(part) && text.contains("22 61 22 3a 31"), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_case_that_fails_in_one_run_is_a_difference_and_a_skip_is_noted() {
+        let exit = |outcome| Comparison::of(&[run("p", b"{}", Outcome::Passed), run("q", b"{}", outcome)]).exit();
+        assert_eq!(exit(Outcome::failed("x")), Exit::Conformance);
+        assert_eq!(exit(Outcome::TimedOut { what: "x".into() }), Exit::Conformance);
+        assert_eq!(exit(Outcome::Skipped { need: "x".into() }), Exit::Ok);
+        let both = [run("p", b"{}", Outcome::failed("x")), run("p", b"{}", Outcome::failed("y"))];
+        assert_eq!(Comparison::of(&both).exit(), Exit::Ok);
+        assert_eq!(labels(&both), ["run-p", "run-p"]);
+    }
+}

@@ -1,0 +1,166 @@
+//! What a comparison needs of a run folder: how its cases ended, and its masked stored values.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use model::{Event, GoldenValue, Outcome};
+use proc::run_dir;
+use ring::digest::{SHA256, digest};
+
+use crate::paths::Paths;
+
+/// Above the values in a golden file.
+const HEADER: &str = "\
+# Length and SHA-256 of stored values after masking, for the fixed objects of storage.arch-bytes-identical.
+#
+# Made by `cargo xtask compare RUN --golden` from a run on any machine: they must be the same on all. A change here is
+# a change of what Kubernetes stores, or of the fixed objects.
+";
+
+/// One run.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    /// The architecture, or the run's name where several have the same.
+    pub(super) label: String,
+    pub(super) id: String,
+    pub(super) arch: String,
+    /// `native`, or the emulator.
+    pub(super) execution: String,
+    pub(super) versions: BTreeMap<String, String>,
+    /// By name; those that did not end are errors.
+    pub(super) cases: BTreeMap<String, (Outcome, f64)>,
+    /// By `PROFILE/NAME.ENCODING`.
+    pub(super) values: BTreeMap<String, Vec<u8>>,
+}
+
+/// The run folders that the words stand for: a path or a name below `reports/`, where a common folder is all its runs.
+pub(super) fn folders(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for word in words {
+        let candidates = [PathBuf::from(word), paths.reports.join(word)];
+        let Some(folder) = candidates.into_iter().find(|folder| folder.is_dir()) else {
+            bail!("there is no run `{word}`, neither as a path nor in {}", paths.reports.display());
+        };
+        let folder = std::path::absolute(&folder)?;
+        let mut runs = if is_run(&folder) { vec![folder.clone()] } else { inside(&folder)? };
+        if runs.is_empty() {
+            bail!("{} is no run folder: it has no events", folder.display());
+        }
+        runs.retain(|run| !found.contains(run));
+        found.append(&mut runs);
+    }
+    Ok(found)
+}
+
+fn is_run(folder: &Path) -> bool {
+    run_dir::recorded(folder).0.is_file()
+}
+
+fn inside(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))?;
+    let mut runs: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|run| is_run(run)).collect();
+    runs.sort();
+    Ok(runs)
+}
+
+pub(super) fn read(folder: &Path) -> anyhow::Result<Recorded> {
+    let (events, _) = run_dir::recorded(folder);
+    let mut run = Recorded::of(&report::read(&events)?);
+    run.values = values(&run_dir::recorded_values(folder))?;
+    Ok(run)
+}
+
+impl Recorded {
+    fn of(events: &[Event]) -> Recorded {
+        let mut run = Recorded::default();
+        for event in events {
+            match event {
+                Event::RunStarted { run: info, .. } => {
+                    run.id.clone_from(&info.id);
+                    run.arch.clone_from(&info.arch);
+                    run.label.clone_from(&info.id);
+                }
+                Event::Booted { execution, versions, .. } => {
+                    run.execution.clone_from(execution);
+                    run.versions.clone_from(versions);
+                }
+                Event::CaseStarted { case, .. } => {
+                    run.cases.insert(case.clone(), (Outcome::errored("suite", "it did not end"), 0.0));
+                }
+                Event::CaseFinished { case, outcome, seconds, .. } => {
+                    run.cases.insert(case.clone(), (outcome.clone(), *seconds));
+                }
+                _ => {}
+            }
+        }
+        run
+    }
+
+    /// The rows of a golden file. A name has one value in each encoding, whatever profile it is from.
+    pub(super) fn golden(&self) -> anyhow::Result<Vec<GoldenValue>> {
+        let mut rows = Vec::new();
+        for (path, value) in &self.values {
+            let file = path.rsplit('/').next().unwrap_or(path);
+            let (name, encoding) = file.rsplit_once('.').with_context(|| format!("{path} has no encoding"))?;
+            let sha256 = digest(&SHA256, value).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            rows.push(GoldenValue { name: name.into(), encoding: encoding.into(), length: value.len(), sha256 });
+        }
+        rows.sort();
+        Ok(rows)
+    }
+}
+
+/// The text of `targets/golden/<minor>.yaml`.
+pub(super) fn golden_file(rows: &[GoldenValue]) -> String {
+    let row = |row: &GoldenValue| {
+        let GoldenValue { name, encoding, length, sha256 } = row;
+        format!("  - {{name: {name}, encoding: {encoding}, length: {length}, sha256: {sha256:?}}}\n")
+    };
+    format!("{HEADER}values:\n{}", rows.iter().map(row).collect::<String>())
+}
+
+/// Every file two levels below the folder; nothing if there is no such folder.
+fn values(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let mut values = BTreeMap::new();
+    for profile in listed(folder) {
+        for file in listed(&profile) {
+            let name = file.strip_prefix(folder).context("a file below its folder")?.display().to_string();
+            let value = std::fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
+            values.insert(name, value);
+        }
+    }
+    Ok(values)
+}
+
+fn listed(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_golden_file_is_read_as_it_is_written() {
+        let values = BTreeMap::from([("json/a.json".to_owned(), b"{}".to_vec()), ("x/a.protobuf".to_owned(), vec![1])]);
+        let rows = Recorded { values, ..Recorded::default() }.golden().unwrap();
+        let text = golden_file(&rows);
+        assert!(text.contains("  - {name: a, encoding: json, length: 2, sha256: \"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\"}\n"), "{text}");
+        assert_eq!(rows.iter().map(|row| row.encoding.as_str()).collect::<Vec<_>>(), ["json", "protobuf"]);
+    }
+
+    /// The header is copied when the file is made anew; whoever edits one edits both.
+    #[test]
+    fn the_committed_file_is_of_this_form() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+        let catalogue = targets::Catalogue::load(&folder).unwrap();
+        assert!(!catalogue.golden.is_empty());
+        for (minor, rows) in &catalogue.golden {
+            let text = std::fs::read_to_string(folder.join(format!("golden/{minor}.yaml"))).unwrap();
+            assert_eq!(golden_file(rows), text);
+        }
+    }
+}

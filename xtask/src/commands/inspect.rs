@@ -1,0 +1,190 @@
+//! `cargo xtask inspect`: what lies in the store of a kept cluster, as keys or as one decoded value.
+//!
+//! What is asked of the store and how it is shown is here; what the bytes mean is in `judge::pieces`.
+
+mod value;
+
+use anyhow::{Context, anyhow};
+use model::{Exit, ProfileInfo};
+use proc::progress;
+use serde::Serialize;
+use suite::store::{KeyValue, LeaseInfo, Store};
+
+use super::kept::{Kept, not_running};
+use super::{print, print_json};
+use crate::args::InspectOptions;
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+use value::Shown;
+
+/// For one request to a store that is awake.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A key without its value.
+#[derive(Serialize)]
+struct Row {
+    store: String,
+    key: String,
+    create_revision: i64,
+    mod_revision: i64,
+    version: i64,
+    /// Hexadecimal, as etcdctl writes it; empty without one.
+    lease: String,
+}
+
+/// A key with its value in one store.
+struct Found {
+    store: String,
+    kv: KeyValue,
+    lease: Option<LeaseInfo>,
+}
+
+pub(crate) fn run(paths: &Paths, options: &InspectOptions) -> Result<Exit, Failure> {
+    let Some(kept) = Kept::alive(paths, &options.name) else {
+        return Err(Failure::usage(not_running(paths, &options.name)));
+    };
+    let profile = profile(&kept, options.profile.as_deref())?;
+    let key = absolute(profile, options.key.as_deref().unwrap_or_default());
+    tls::install();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let limit = LIMIT.mul_f64(kept.info.factor);
+    let work = async {
+        match found(profile, &key, options.revision, limit).await? {
+            Some(found) => Ok((Some(found), Vec::new())),
+            None => Ok((None, rows(profile, &key, options.revision, limit).await?)),
+        }
+    };
+    let (found, rows) = runtime.block_on(work).or_exit(Exit::Infrastructure)?;
+    match found {
+        Some(found) => show(&found, profile, options)?,
+        None if rows.is_empty() => return Err(Failure::nothing_ran(format!("no key is or begins with `{key}`"))),
+        None => list(&rows, options)?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// The one that is named, or the only one, or `default`.
+fn profile<'a>(kept: &'a Kept, name: Option<&str>) -> Result<&'a ProfileInfo, Failure> {
+    let profiles = &kept.info.profiles;
+    let names = || profiles.keys().cloned().collect::<Vec<String>>().join(", ");
+    let chosen = match name {
+        Some(name) => profiles.get(name),
+        None if profiles.len() == 1 => profiles.values().next(),
+        None => profiles.get("default"),
+    };
+    chosen.ok_or_else(|| {
+        let asked = name.map_or_else(|| "say which with --profile".to_owned(), |name| format!("no profile `{name}`"));
+        Failure::usage(anyhow!("{asked}; the cluster has {}", names()))
+    })
+}
+
+/// Keys are written with a leading slash; anything else stands below the profile's prefix. Without a key all are meant.
+fn absolute(profile: &ProfileInfo, key: &str) -> String {
+    match key {
+        "" => String::new(),
+        _ if key.starts_with('/') => key.to_owned(),
+        _ => format!("{}/{key}", profile.prefix),
+    }
+}
+
+/// The key in whichever store has it.
+async fn found(
+    profile: &ProfileInfo,
+    key: &str,
+    revision: i64,
+    limit: std::time::Duration,
+) -> anyhow::Result<Option<Found>> {
+    if key.is_empty() || key.ends_with('/') {
+        return Ok(None);
+    }
+    for info in &profile.stores {
+        let store = Store::connect(info, limit).await?;
+        if let Some(kv) = store.get(key, revision).await? {
+            // An expired lease is gone, as is the key by now.
+            let lease = if kv.lease == 0 { None } else { store.lease(kv.lease).await.ok() };
+            return Ok(Some(Found { store: info.name.clone(), kv, lease }));
+        }
+    }
+    Ok(None)
+}
+
+async fn rows(
+    profile: &ProfileInfo,
+    prefix: &str,
+    revision: i64,
+    limit: std::time::Duration,
+) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for info in &profile.stores {
+        let store = Store::connect(info, limit).await?;
+        let (keys, _) = store.keys(prefix, revision).await?;
+        rows.extend(keys.into_iter().map(|kv| Row {
+            store: info.name.clone(),
+            lease: lease_id(kv.lease),
+            key: kv.key,
+            create_revision: kv.create_rev,
+            mod_revision: kv.mod_rev,
+            version: kv.version,
+        }));
+    }
+    Ok(rows)
+}
+
+fn lease_id(lease: i64) -> String {
+    if lease == 0 { String::new() } else { format!("{lease:x}") }
+}
+
+fn list(rows: &[Row], options: &InspectOptions) -> Result<(), Failure> {
+    if options.json {
+        return print_json(&rows);
+    }
+    let several = rows.iter().any(|row| row.store != rows[0].store);
+    for row in rows {
+        let store = if several { format!("  in {}", row.store) } else { String::new() };
+        let lease = if row.lease.is_empty() { String::new() } else { format!("  lease {}", row.lease) };
+        print(&format!("{:>9} v{:<4} {}{lease}{store}\n", row.mod_revision, row.version, row.key));
+    }
+    progress::say(&format!("{} keys: revision of the last change, version, key", rows.len()));
+    Ok(())
+}
+
+fn show(found: &Found, profile: &ProfileInfo, options: &InspectOptions) -> Result<(), Failure> {
+    let shown = Shown::of(found, profile);
+    if options.json {
+        return print_json(&shown);
+    }
+    print(&shown.text(&found.kv.value, options.hex));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    use model::TlsFiles;
+
+    use super::*;
+
+    #[test]
+    fn a_key_without_a_slash_is_below_the_prefix() {
+        let tls = TlsFiles { ca: PathBuf::new(), cert: PathBuf::new(), key: PathBuf::new() };
+        let profile = ProfileInfo {
+            name: "p".into(),
+            apiserver: String::new(),
+            tls,
+            token: None,
+            kubeconfig: PathBuf::new(),
+            prefix: "/a/b".into(),
+            stores: Vec::new(),
+            flags: BTreeMap::new(),
+            dir: PathBuf::new(),
+        };
+        for (given, expected) in [("", ""), ("/x/", "/x/"), ("configmaps/", "/a/b/configmaps/")] {
+            assert_eq!(absolute(&profile, given), expected);
+        }
+        assert_eq!(lease_id(0), "");
+        assert_eq!(lease_id(0x6942), "6942");
+    }
+}

@@ -1,0 +1,169 @@
+//! One value for people and for scripts: what it is, what it says, and the bytes beside it.
+
+use judge::decode::{self, Encoding};
+use judge::pieces::{Piece, encryption, hex_lines, pieces};
+use model::ProfileInfo;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Found, lease_id};
+
+/// What is shown; in this order in JSON.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    store: String,
+    key: String,
+    create_revision: i64,
+    mod_revision: i64,
+    version: i64,
+    lease: Option<Lease>,
+    bytes: usize,
+    /// `protobuf`, `json`, `yaml`, `cbor`, `encrypted`, `empty`.
+    encoding: &'static str,
+    encryption: Option<Encrypted>,
+    /// `apps/v1/Deployment`; none where the encoding hides it.
+    kind: Option<String>,
+    /// The object, where the value is JSON.
+    object: Option<Value>,
+    /// Field by field.
+    fields: Vec<Field>,
+}
+
+#[derive(Serialize)]
+struct Lease {
+    id: String,
+    /// Seconds left, and at the grant; none if the lease is gone.
+    ttl: Option<i64>,
+    granted: Option<i64>,
+    keys: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Encrypted {
+    provider: String,
+    key: String,
+    /// Why the value is not shown in the clear; none if it is.
+    closed: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Field {
+    offset: usize,
+    length: usize,
+    depth: usize,
+    path: String,
+    says: String,
+}
+
+/// The value in the clear, of one that is stored encrypted; the error says why it stays closed.
+///
+/// Here decryption plugs in: the profile's `encryption-provider-config` names the file with the keys.
+fn open(_value: &[u8], _profile: &ProfileInfo) -> Result<Vec<u8>, String> {
+    Err("decryption is not built in".into())
+}
+
+impl Shown {
+    pub(super) fn of(found: &Found, profile: &ProfileInfo) -> Shown {
+        let Found { store, kv, lease } = found;
+        let opened = encryption(&kv.value).map(|about| (about, open(&kv.value, profile)));
+        let clear = match &opened {
+            Some((_, Ok(clear))) => clear,
+            _ => &kv.value,
+        };
+        let encrypted = opened.as_ref().map(|((provider, key, _), opened)| Encrypted {
+            provider: provider.clone(),
+            key: key.clone(),
+            closed: opened.as_ref().err().cloned(),
+        });
+        Shown {
+            store: store.clone(),
+            key: kv.key.clone(),
+            create_revision: kv.create_rev,
+            mod_revision: kv.mod_rev,
+            version: kv.version,
+            lease: (kv.lease != 0).then(|| Lease {
+                id: lease_id(kv.lease),
+                ttl: lease.as_ref().map(|lease| lease.ttl),
+                granted: lease.as_ref().map(|lease| lease.granted),
+                keys: lease.as_ref().map(|lease| lease.keys.len()),
+            }),
+            bytes: kv.value.len(),
+            encoding: word(decode::encoding(clear)),
+            encryption: encrypted,
+            kind: decode::stored_kind(clear).ok(),
+            object: if decode::encoding(clear) == Encoding::Json { serde_json::from_slice(clear).ok() } else { None },
+            fields: pieces(clear).iter().map(Field::of).collect(),
+        }
+    }
+
+    /// For people; `value` is what is stored, whose bytes `hex` shows.
+    pub(super) fn text(&self, value: &[u8], hex: bool) -> String {
+        let mut text = format!("{} ({})\n", self.key, self.store);
+        text += &format!(
+            "  created at {}, changed at {}, version {}\n",
+            self.create_revision, self.mod_revision, self.version
+        );
+        if let Some(lease) = &self.lease {
+            text += &lease.line();
+        }
+        let kind = self.kind.as_ref().map_or_else(String::new, |kind| format!(", {kind}"));
+        text += &format!("  {} bytes, {}{kind}\n", self.bytes, self.encoding);
+        if let Some(Encrypted { provider, key, closed }) = &self.encryption {
+            let closed = closed.as_ref().map_or_else(String::new, |why| format!("; {why}"));
+            text += &format!("  encrypted by {provider} with the key {key}{closed}\n");
+        }
+        if hex {
+            return text + &hex_lines(value, &pieces(value)).join("\n") + "\n";
+        }
+        match (&self.object, self.encoding) {
+            (Some(object), _) => text + &format!("{object:#}\n"),
+            (None, "yaml") => text + &String::from_utf8_lossy(value),
+            _ => text + &self.fields.iter().map(Field::line).collect::<String>(),
+        }
+    }
+}
+
+fn word(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Protobuf => "protobuf",
+        Encoding::Json => "json",
+        Encoding::Yaml => "yaml",
+        Encoding::Cbor => "cbor",
+        Encoding::Encrypted => "encrypted",
+        Encoding::Empty => "empty",
+    }
+}
+
+impl Lease {
+    fn line(&self) -> String {
+        match (self.ttl, self.granted, self.keys) {
+            (Some(ttl), Some(granted), Some(keys)) => {
+                format!("  lease {}: {ttl} s left of {granted}, {keys} keys\n", self.id)
+            }
+            _ => format!("  lease {}, which is gone\n", self.id),
+        }
+    }
+}
+
+impl Field {
+    fn of(piece: &Piece) -> Field {
+        Field {
+            offset: piece.at,
+            length: piece.length,
+            depth: piece.depth,
+            path: piece.path.clone(),
+            says: piece.text.clone(),
+        }
+    }
+
+    fn line(&self) -> String {
+        let piece = Piece {
+            at: self.offset,
+            length: self.length,
+            depth: self.depth,
+            path: self.path.clone(),
+            text: self.says.clone(),
+        };
+        format!("{}{}\n", "  ".repeat(self.depth), piece.label())
+    }
+}
