@@ -3,6 +3,7 @@
 mod flags;
 mod get;
 mod list;
+mod objects;
 mod tools;
 mod watch;
 mod write;
@@ -66,7 +67,7 @@ use mutants;
 
 /// Every mutant there is, by topic.
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
-    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS].into_iter().flatten()
+    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS, objects::MUTANTS].into_iter().flatten()
 }
 
 /// The profile that a row names, or `default`.

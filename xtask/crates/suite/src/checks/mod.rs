@@ -2,14 +2,20 @@
 
 mod bare;
 mod bytes;
+mod cbor;
 mod cc;
 mod cc_delete;
 mod cc_evidence;
 mod cc_fields;
 mod cc_finalizers;
+mod cc_grace;
+mod cc_linear;
 mod cc_patch;
+mod cc_put;
+mod cc_recreate;
 mod encoding;
 mod encryption;
+mod etcd_requests;
 mod history;
 mod layout;
 mod layout_custom;
@@ -22,6 +28,12 @@ mod list_expired;
 mod list_pages;
 mod list_zero;
 mod listed;
+mod objects_apply;
+mod objects_crd;
+mod objects_create;
+mod objects_etcd;
+mod objects_gates;
+mod objects_keys;
 mod roundtrip;
 mod rv;
 mod rv_reads;
@@ -75,6 +87,16 @@ static TABLES: &[&[Check]] = &[
     cc_patch::CHECKS,
     cc_fields::CHECKS,
     history::CHECKS,
+    cc_put::CHECKS,
+    cc_recreate::CHECKS,
+    cc_grace::CHECKS,
+    cc_linear::CHECKS,
+    objects_create::CHECKS,
+    objects_apply::CHECKS,
+    objects_crd::CHECKS,
+    objects_keys::CHECKS,
+    objects_etcd::CHECKS,
+    objects_gates::CHECKS,
 ];
 
 #[cfg(test)]

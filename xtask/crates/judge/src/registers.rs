@@ -1,0 +1,150 @@
+//! `cc.linearizable-history`: the answers about each object can be put in one order that respects time.
+//!
+//! An answer with a resource version has its place in the store's history, and other judges look at it there. This one
+//! decides about the objects of which some answer has no resource version: a DELETE answered with a Status, a 404, a
+//! refused creation, a request that was never answered. The search itself is in `linear`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::history::{Answer, Change, Operation, Verb};
+
+use super::keys::unsigned;
+use super::linear::{Effect, Found, Op, search};
+use super::prepared::Prepared;
+use super::query::Query;
+use super::truth::say;
+use super::{Findings, Judgement, Violation};
+
+/// Fewer answers without a resource version than this say nothing.
+const MIN_ANSWERS: u64 = 20;
+/// Per object. A history of a few hundred operations with a dozen clients needs a few thousand.
+const STEPS: usize = 200_000;
+/// Lines of evidence.
+const SHOWN: usize = 8;
+
+pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
+    let mut findings = Findings::default();
+    for (key, operations) in by_key(prepared) {
+        let effects: Option<Vec<Effect>> = operations.iter().map(|operation| effect(prepared, operation)).collect();
+        let Some(effects) = effects else {
+            findings.count("objects with answers that name no revision", 1);
+            continue;
+        };
+        let without_version = effects.iter().filter(|effect| is_without_version(effect)).count();
+        if without_version == 0 {
+            continue;
+        }
+        if changed_by_others(prepared, key, &effects) {
+            findings.count("objects that others changed too", 1);
+            continue;
+        }
+        findings.count("objects", 1);
+        findings.count("operations", operations.len() as u64);
+        findings.count("answers without a resource version", without_version as u64);
+        judge(&mut findings, prepared, key, &operations, &effects);
+    }
+    findings.at_least("answers without a resource version", MIN_ANSWERS);
+    findings.judgement()
+}
+
+fn judge(findings: &mut Findings, prepared: &Prepared<'_>, key: &str, operations: &[&Operation], effects: &[Effect]) {
+    let ops: Vec<Op> = operations.iter().zip(effects).map(|(operation, effect)| op(operation, *effect)).collect();
+    let initial = prepared.keys.id(key).map_or(0, |id| prepared.keys.initial[id as usize]);
+    match search((initial > 0).then_some(initial), &ops, STEPS) {
+        Found::Linearizable => {}
+        Found::Undecided => findings.count("objects without a verdict", 1),
+        Found::NotLinearizable(stuck) => {
+            let line = |op: &usize| format!("{:?}: {}", effects[*op], say(operations[*op]));
+            let last = stuck.ordered.iter().rev().take(SHOWN).rev();
+            let placed = last.map(|op| format!("in order: {}", line(op)));
+            let blocked = stuck.blocked.iter().take(SHOWN).map(|op| format!("cannot follow: {}", line(op)));
+            findings.add(Violation {
+                message: format!(
+                    "no order of the {} answers about {key} respects time: after {} of them nothing can follow",
+                    ops.len(),
+                    stuck.ordered.len()
+                ),
+                evidence: placed.chain(blocked).collect(),
+            });
+        }
+    }
+}
+
+/// What was asked about each object with an effect that the answer tells, in the order of the calls.
+fn by_key<'h>(prepared: &Prepared<'h>) -> BTreeMap<&'h str, Vec<&'h Operation>> {
+    let mut by_key: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for operation in prepared.history.operations.iter().filter(|operation| is_of_now(operation)) {
+        if let Some(key) = operation.key.as_deref() {
+            by_key.entry(key).or_default().push(operation);
+        }
+    }
+    by_key
+}
+
+/// A write that was not a rehearsal, or a GET without a resource version, with an answer that says something.
+fn is_of_now(operation: &Operation) -> bool {
+    let query = Query::parse(&operation.query);
+    match (operation.verb, &operation.answer) {
+        (Verb::Get, Answer::Lost { .. }) | (Verb::List | Verb::DeleteCollection, _) | (_, Answer::List { .. }) => false,
+        (Verb::Get, _) if query.resource_version.is_some() => false,
+        (Verb::Create, Answer::Refused { status, reason }) => *status == 409 && reason == "AlreadyExists",
+        (_, Answer::Refused { status, reason }) => *status == 404 && reason == "NotFound",
+        _ => !query.dry_run,
+    }
+}
+
+/// None: the answer names a revision at which nothing happened to the object, so that nobody knows what did.
+fn effect(prepared: &Prepared<'_>, operation: &Operation) -> Option<Effect> {
+    Some(match (operation.verb, &operation.answer) {
+        (Verb::Create, Answer::Refused { .. }) => Effect::Present,
+        (_, Answer::Refused { .. }) => Effect::Absent,
+        (Verb::Create, Answer::Lost { .. }) => Effect::LostCreate,
+        (Verb::Delete, Answer::Lost { .. }) => Effect::LostDelete,
+        (_, Answer::Lost { .. }) => Effect::LostWrite,
+        (Verb::Get, Answer::Object { rv, .. }) => Effect::Read(*rv),
+        (Verb::Delete, Answer::Object { rv: 0, .. }) => Effect::Delete(None),
+        (_, Answer::Object { status: 201, rv }) => Effect::Create(*rv),
+        (verb, Answer::Object { rv, .. }) => match (verb, change(prepared, operation, *rv)) {
+            (_, Some(Change::Delete)) => Effect::Delete(Some(*rv)),
+            (_, Some(Change::Put)) => Effect::Write(*rv),
+            (_, None) => return None,
+        },
+        (_, Answer::List { .. }) => return None,
+    })
+}
+
+/// What the revision did to the operation's object.
+fn change(prepared: &Prepared<'_>, operation: &Operation, rv: u64) -> Option<Change> {
+    let key = operation.key.as_deref()?;
+    prepared.revisions_at(rv).iter().find(|revision| &*revision.key == key).map(|revision| revision.kind)
+}
+
+fn op(operation: &Operation, effect: Effect) -> Op {
+    let lost = matches!(operation.answer, Answer::Lost { .. });
+    Op { called: operation.called, returned: (!lost).then_some(operation.returned), effect }
+}
+
+fn is_without_version(effect: &Effect) -> bool {
+    !matches!(effect, Effect::Create(_) | Effect::Write(_) | Effect::Delete(Some(_)) | Effect::Read(_))
+}
+
+/// Whether the store has changes of the object that no recorded request can have made: a lease that ran out, a
+/// controller, a request that was not recorded. They have no time of their own.
+fn changed_by_others(prepared: &Prepared<'_>, key: &str, effects: &[Effect]) -> bool {
+    let Some(id) = prepared.keys.id(key) else { return false };
+    let version = |effect: &Effect| match effect {
+        Effect::Create(rv) | Effect::Write(rv) => Some(*rv),
+        _ => None,
+    };
+    let written: BTreeSet<u64> = effects.iter().filter_map(version).collect();
+    // A recording that begins late does not know what was answered before.
+    if prepared.first > 0 && written.first().is_some_and(|rv| *rv <= prepared.first) {
+        return true;
+    }
+    let count = |which: fn(&Effect) -> bool| effects.iter().filter(|effect| which(effect)).count();
+    let changes = || prepared.keys.changes_of(id).iter().map(|&change| &prepared.revisions[change as usize]);
+    let puts = changes().filter(|c| c.kind == Change::Put && !written.contains(&unsigned(c.rev))).count();
+    let deletes = changes().filter(|c| c.kind == Change::Delete).count();
+    puts > count(|effect| matches!(effect, Effect::LostCreate | Effect::LostWrite))
+        || deletes > count(|effect| matches!(effect, Effect::Delete(_) | Effect::LostDelete))
+}
