@@ -27,34 +27,40 @@ pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
     for (key, operations) in by_key(prepared) {
         let effects: Option<Vec<Effect>> = operations.iter().map(|operation| effect(prepared, operation)).collect();
         let Some(effects) = effects else {
-            findings.count("objects with answers that name no revision", 1);
+            findings.count("objects that were removed in two steps", 1);
             continue;
         };
         let without_version = effects.iter().filter(|effect| is_without_version(effect)).count();
         if without_version == 0 {
             continue;
         }
-        if changed_by_others(prepared, key, &effects) {
+        let cleared = cleared(prepared, key);
+        if changed_by_others(prepared, key, &effects, cleared.len()) {
             findings.count("objects that others changed too", 1);
             continue;
         }
         findings.count("objects", 1);
         findings.count("operations", operations.len() as u64);
         findings.count("answers without a resource version", without_version as u64);
-        judge(&mut findings, prepared, key, &operations, &effects);
+        let known = operations.iter().zip(&effects).map(|(operation, effect)| op(operation, *effect));
+        let ops: Vec<Op> = known.chain(cleared).collect();
+        judge(&mut findings, prepared, key, &operations, &ops);
     }
     findings.at_least("answers without a resource version", MIN_ANSWERS);
     findings.judgement()
 }
 
-fn judge(findings: &mut Findings, prepared: &Prepared<'_>, key: &str, operations: &[&Operation], effects: &[Effect]) {
-    let ops: Vec<Op> = operations.iter().zip(effects).map(|(operation, effect)| op(operation, *effect)).collect();
+/// `ops` are the operations, and behind them what was done to the whole collection.
+fn judge(findings: &mut Findings, prepared: &Prepared<'_>, key: &str, operations: &[&Operation], ops: &[Op]) {
     let initial = prepared.keys.id(key).map_or(0, |id| prepared.keys.initial[id as usize]);
-    match search((initial > 0).then_some(initial), &ops, STEPS) {
+    match search((initial > 0).then_some(initial), ops, STEPS) {
         Found::Linearizable => {}
         Found::Undecided => findings.count("objects without a verdict", 1),
         Found::NotLinearizable(stuck) => {
-            let line = |op: &usize| format!("{:?}: {}", effects[*op], say(operations[*op]));
+            let line = |op: &usize| {
+                let who = operations.get(*op).map_or("the deletion of the collection".into(), |operation| say(operation));
+                format!("{:?}: {who}", ops[*op].effect)
+            };
             let last = stuck.ordered.iter().rev().take(SHOWN).rev();
             let placed = last.map(|op| format!("in order: {}", line(op)));
             let blocked = stuck.blocked.iter().take(SHOWN).map(|op| format!("cannot follow: {}", line(op)));
@@ -68,6 +74,13 @@ fn judge(findings: &mut Findings, prepared: &Prepared<'_>, key: &str, operations
             });
         }
     }
+}
+
+/// Deletions of the whole collection, each of which may have deleted the object: the answer does not say it.
+fn cleared(prepared: &Prepared<'_>, key: &str) -> Vec<Op> {
+    let all = prepared.history.operations.iter().filter(|operation| operation.verb == Verb::DeleteCollection);
+    let of_key = all.filter(|operation| key.starts_with(&*operation.prefix) && !Query::parse(&operation.query).dry_run);
+    of_key.map(|operation| Op { called: operation.called, returned: None, effect: Effect::LostDelete }).collect()
 }
 
 /// What was asked about each object with an effect that the answer tells, in the order of the calls.
@@ -93,7 +106,8 @@ fn is_of_now(operation: &Operation) -> bool {
     }
 }
 
-/// None: the answer names a revision at which nothing happened to the object, so that nobody knows what did.
+/// None: the answer leaves it open. A DELETE that only marks the object is one: the update that then takes the last
+/// finalizer off removes it, and is answered with the version that was there.
 fn effect(prepared: &Prepared<'_>, operation: &Operation) -> Option<Effect> {
     Some(match (operation.verb, &operation.answer) {
         (Verb::Create, Answer::Refused { .. }) => Effect::Present,
@@ -104,10 +118,10 @@ fn effect(prepared: &Prepared<'_>, operation: &Operation) -> Option<Effect> {
         (Verb::Get, Answer::Object { rv, .. }) => Effect::Read(*rv),
         (Verb::Delete, Answer::Object { rv: 0, .. }) => Effect::Delete(None),
         (_, Answer::Object { status: 201, rv }) => Effect::Create(*rv),
-        (verb, Answer::Object { rv, .. }) => match (verb, change(prepared, operation, *rv)) {
+        (_, Answer::Object { rv, .. }) => match (operation.verb, change(prepared, operation, *rv)) {
             (_, Some(Change::Delete)) => Effect::Delete(Some(*rv)),
+            (Verb::Delete, Some(Change::Put)) | (_, None) => return None,
             (_, Some(Change::Put)) => Effect::Write(*rv),
-            (_, None) => return None,
         },
         (_, Answer::List { .. }) => return None,
     })
@@ -130,7 +144,7 @@ fn is_without_version(effect: &Effect) -> bool {
 
 /// Whether the store has changes of the object that no recorded request can have made: a lease that ran out, a
 /// controller, a request that was not recorded. They have no time of their own.
-fn changed_by_others(prepared: &Prepared<'_>, key: &str, effects: &[Effect]) -> bool {
+fn changed_by_others(prepared: &Prepared<'_>, key: &str, effects: &[Effect], cleared: usize) -> bool {
     let Some(id) = prepared.keys.id(key) else { return false };
     let version = |effect: &Effect| match effect {
         Effect::Create(rv) | Effect::Write(rv) => Some(*rv),
@@ -146,5 +160,5 @@ fn changed_by_others(prepared: &Prepared<'_>, key: &str, effects: &[Effect]) -> 
     let puts = changes().filter(|c| c.kind == Change::Put && !written.contains(&unsigned(c.rev))).count();
     let deletes = changes().filter(|c| c.kind == Change::Delete).count();
     puts > count(|effect| matches!(effect, Effect::LostCreate | Effect::LostWrite))
-        || deletes > count(|effect| matches!(effect, Effect::Delete(_) | Effect::LostDelete))
+        || deletes > cleared + count(|effect| matches!(effect, Effect::Delete(_) | Effect::LostDelete))
 }

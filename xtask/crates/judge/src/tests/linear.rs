@@ -257,3 +257,12 @@ fn an_absence_during_a_life_is_refused_and_a_lost_answer_accepted() {
     read.operations.push(Operation { returned: called + 1, ..read_at });
     refuse(&read, ID, &["no order", "can follow"], "absent while it was written");
 }
+
+#[test]
+fn a_deletion_of_the_collection_may_have_deleted_the_object() {
+    let mut good = generate(7, Shape::default());
+    let place = find(&good, |o| o.verb == Verb::Delete && o.answer == Answer::Object { status: 200, rv: 0 });
+    let all = Operation { verb: Verb::DeleteCollection, key: None, ..good.operations[place].clone() };
+    good.operations[place] = all;
+    accept(&good, "everything was deleted at once");
+}

@@ -2,10 +2,9 @@
 //! not exist, so that only the requests of the check decide.
 
 use model::Level::Should;
-use model::history::Change;
 use serde_json::{Value, json};
 
-use super::cc_evidence::{changes, events, seen, words};
+use super::cc_evidence::{changes, events, put_then_deleted, seen};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::object::{Object, PODS};
@@ -17,7 +16,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
     level: Should,
     requirement: "DELETE of a bound Pod with a grace period marks it: deletionGracePeriodSeconds, a deletionTimestamp \
                   that many seconds ahead, one generation more, MODIFIED on a watch. A later DELETE with a smaller \
-                  period shortens it, one with a longer or equal period writes nothing, and one with 0 removes the key.",
+                  period shortens it, one with a longer or equal period writes nothing, and one with 0 writes that and removes the key.",
     source: "apiserver pkg/registry/rest/delete.go (BeforeDelete); kubernetes pkg/registry/core/pod/strategy.go \
              (CheckGracefulDelete)",
     observed: "A Pod on a node that does not exist, DELETE with 600, 900, 600, 60 and 0 seconds, one without a period \
@@ -64,13 +63,14 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     expect!(ctx.stored(&PODS, "a").await?.is_none(), "the key is still there after DELETE without grace");
     let end = ctx.create(&PODS, &pod("end")).await?;
     let history = changes(ctx, &PODS, "a", &end).await?;
-    let Some((deleted, puts)) = history.split_last().filter(|(last, _)| last.kind == Change::Delete) else {
-        return Err(Stop::failed(format!("the key does not end with a deletion: {}", words(&history))));
-    };
-    let puts: Vec<u64> = puts.iter().map(|put| put.rev.cast_unsigned()).collect();
+    put_then_deleted(&history, written.len() + 1).map_err(Stop::failed)?;
+    let revisions: Vec<u64> = history.iter().map(|change| change.rev.cast_unsigned()).collect();
+    let (puts, ends) = revisions.split_at(written.len());
     expect_eq!(puts, written, "the writes of the Pod in the raw history");
+    // The period 0 is written before the key goes.
+    written.push(ends[0]);
     let mut expected: Vec<_> = written[1..].iter().map(|rv| seen("MODIFIED", "a", *rv)).collect();
-    expected.push(seen("DELETED", "a", deleted.rev.cast_unsigned()));
+    expected.push(seen("DELETED", "a", ends[1]));
     expected.push(seen("ADDED", "end", end.rv()));
     expect_eq!(events(ctx, &mut watch, &end).await?, expected, "events of a graceful deletion");
     own_period(ctx).await?;

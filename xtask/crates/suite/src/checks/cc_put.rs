@@ -70,6 +70,8 @@ const REQUIRED: &str = "metadata.resourceVersion: Invalid value: 0: must be spec
 async fn put_create(ctx: &Ctx) -> Verdict {
     let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
     for (resource, creates) in [(&*LEASES, true), (&*CORE_EVENTS, true), (&*CONFIG_MAPS, false), (&fruits, false)] {
+        // Marks the collection as one to be cleared.
+        ctx.create(resource, &sample(ctx, resource, "first").await?).await?;
         let object = sample(ctx, resource, "a").await?;
         let answer = ctx.try_update(resource, &object).await?;
         let with_uid = sample(ctx, resource, "b").await?.with("metadata.uid", "0c3b1d2e-0000-4000-8000-000000000000");

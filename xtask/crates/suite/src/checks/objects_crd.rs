@@ -154,7 +154,7 @@ async fn warned(ctx: &Ctx, fruits: &Resource) -> Verdict {
     let answer = post(ctx, fruits, "Warn", &pear.to_string()).await?;
     expect_eq!(answer.status, 201, "an unknown field with fieldValidation=Warn was answered {answer}");
     let warning = answer.header("warning");
-    expect!(warning.contains("unknown field \"spec.bogus\""), "an unknown field brought the warning `{warning}`");
+    expect!(warning.contains(r#"unknown field \"spec.bogus\""#), "an unknown field brought the warning `{warning}`");
     let object = answer.object()?;
     expect!(object.0["spec"]["bogus"].is_null(), "an unknown field was kept: {object}");
     Ok(())

@@ -66,7 +66,7 @@ async fn cbor_storage(ctx: &Ctx) -> Verdict {
     stored_in(ctx, &fruits, own).await?;
 
     // What another server would have left.
-    let foreign = created.clone().without("metadata.resourceVersion").with("metadata.labels.by", "another server");
+    let foreign = created.clone().without("metadata.resourceVersion").with("metadata.labels.by", "another-server");
     let bytes = if on { format!("{foreign}\n").into_bytes() } else { cbor::document(&foreign.0) };
     let key = ctx.key(&fruits, "a").await?;
     let revision = ctx.store(&fruits).put(&key, &bytes).await?;

@@ -20,9 +20,9 @@ pub(super) static CHECKS: &[Check] = &[
     Check {
         id: "storage.other-keys",
         level: Should,
-        requirement: "Besides objects the store holds only compact_rev_key, and below the prefix masterleases/<ip> with \
-                      a lease of its own, which goes when the server dies, and the allocation ranges of Services, \
-                      without a lease.",
+        requirement: "Besides objects the store holds only compact_rev_key, and below the prefix masterleases/<ip> and \
+                      peerserverleases/<server>, each with a lease of its own, so that they go when the server dies, and \
+                      the allocation ranges of Services, without a lease.",
         source: "kubernetes pkg/controlplane/reconcilers/lease.go, pkg/registry/core/rest/storage_core.go; apiserver \
                  pkg/storage/etcd3/compact.go; etcd tests/robustness/coverage",
         observed: "All keys of the store at one revision. Each must be that of a stored resource of the release, or of \
@@ -85,7 +85,7 @@ async fn other_keys(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-const MASTER_LEASE: &str = "master leases";
+const MASTER_LEASE: &str = "leases of servers";
 const RANGE: &str = "allocation ranges";
 const COMPACTION: &str = "compaction keys";
 /// Seconds after which a dead server must be forgotten; the server asks for 15 (controlplane DefaultEndpointReconcilerTTL).
@@ -136,7 +136,7 @@ impl<'a> Known<'a> {
             return None;
         }
         match parts[..] {
-            ["masterleases", _] => return Some(MASTER_LEASE),
+            ["masterleases" | "peerserverleases", _] => return Some(MASTER_LEASE),
             ["ranges", "serviceips" | "secondaryserviceips" | "servicenodeports"] => return Some(RANGE),
             _ => {}
         }
@@ -199,6 +199,7 @@ mod tests {
         for (key, kind) in [
             ("compact_rev_key", Some(COMPACTION)),
             ("/r/masterleases/10.0.0.1", Some(MASTER_LEASE)),
+            ("/r/peerserverleases/apiserver-x", Some(MASTER_LEASE)),
             ("/r/ranges/serviceips", Some(RANGE)),
             ("/r/configmaps/n/a", Some("objects")),
             ("/r/services/specs/n/a", Some("objects")),
