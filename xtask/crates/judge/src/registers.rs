@@ -58,7 +58,8 @@ fn judge(findings: &mut Findings, prepared: &Prepared<'_>, key: &str, operations
         Found::Undecided => findings.count("objects without a verdict", 1),
         Found::NotLinearizable(stuck) => {
             let line = |op: &usize| {
-                let who = operations.get(*op).map_or("the deletion of the collection".into(), |operation| say(operation));
+                let who =
+                    operations.get(*op).map_or("the deletion of the collection".into(), |operation| say(operation));
                 format!("{:?}: {who}", ops[*op].effect)
             };
             let last = stuck.ordered.iter().rev().take(SHOWN).rev();

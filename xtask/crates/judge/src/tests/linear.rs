@@ -89,7 +89,8 @@ fn by_hand(done: &mut Vec<usize>, ops: &[Op]) -> bool {
 
 /// The register once more, written as a replay of a whole order.
 fn replays(order: &[usize], ops: &[Op]) -> bool {
-    let claimed = |version: u64| ops.iter().any(|op| matches!(op.effect, Effect::Create(v) | Effect::Write(v) if v == version));
+    let claimed =
+        |version: u64| ops.iter().any(|op| matches!(op.effect, Effect::Create(v) | Effect::Write(v) if v == version));
     let (mut last, mut present, mut known) = (0, false, true);
     for &place in order {
         let fits = match ops[place].effect {
@@ -142,7 +143,9 @@ fn corrupt(random: &mut Rng, ops: &mut [Op]) {
     let op = &mut ops[place];
     let version = random.choice(versions).unwrap_or(1);
     match random.u8(0..4) {
-        0 => op.effect = random.choice([Effect::Absent, Effect::Present, Effect::Delete(None)]).unwrap_or(Effect::Absent),
+        0 => {
+            op.effect = random.choice([Effect::Absent, Effect::Present, Effect::Delete(None)]).unwrap_or(Effect::Absent)
+        }
         1 => op.effect = Effect::Read(version),
         2 => op.effect = Effect::Write(version),
         _ => {
@@ -207,10 +210,22 @@ fn what_was_not_answered_may_have_happened() {
         ("it was read before it was asked for", vec![op(1, 2, Read(7)), lost(3, LostCreate)], false),
         ("it is gone again", vec![lost(1, LostCreate), op(2, 3, Read(7)), op(4, 5, Absent)], false),
         ("a lost deletion", vec![op(1, 2, Create(5)), lost(3, LostDelete), op(4, 5, Absent)], true),
-        ("a lost deletion twice", vec![op(1, 2, Create(5)), lost(3, LostDelete), op(4, 5, Delete(None)), op(6, 7, Delete(None))], false),
+        (
+            "a lost deletion twice",
+            vec![op(1, 2, Create(5)), lost(3, LostDelete), op(4, 5, Delete(None)), op(6, 7, Delete(None))],
+            false,
+        ),
         ("a lost write", vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(5)), op(6, 7, Read(9))], true),
-        ("back to the version before a lost write", vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Read(5))], false),
-        ("a lost write made what another one answered", vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Effect::Write(9))], false),
+        (
+            "back to the version before a lost write",
+            vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Read(5))],
+            false,
+        ),
+        (
+            "a lost write made what another one answered",
+            vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Effect::Write(9))],
+            false,
+        ),
     ] {
         assert_eq!(is_linearizable(&ops), expected, "{what}");
     }
@@ -250,7 +265,11 @@ fn an_absence_during_a_life_is_refused_and_a_lost_answer_accepted() {
     lost.operations[place].answer = Answer::Lost { error: "the connection broke".into() };
     accept(&lost, "a write without an answer");
     let mut read = lost;
-    let read_at = Operation { verb: Verb::Get, answer: Answer::Refused { status: 404, reason: "NotFound".into() }, ..read.operations[place].clone() };
+    let read_at = Operation {
+        verb: Verb::Get,
+        answer: Answer::Refused { status: 404, reason: "NotFound".into() },
+        ..read.operations[place].clone()
+    };
     let (called, key) = (read_at.called, read_at.key.clone());
     let next = read.operations[place + 1..].iter().find(|o| o.key == key && o.verb == Verb::Delete);
     assert!(next.is_none_or(|next| next.called > called + 3), "the seed has a deletion right after the update");

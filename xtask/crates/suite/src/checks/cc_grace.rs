@@ -45,9 +45,13 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     let mut watch = ctx.watch(&PODS, &WatchOptions::after(created.rv())).await?;
     let mut last = created.clone();
     let mut written = vec![created.rv()];
-    for (asked, period, writes) in
-        [(Some(600), 600, true), (Some(900), 600, false), (None, 600, false), (Some(600), 600, false), (Some(60), 60, true)]
-    {
+    for (asked, period, writes) in [
+        (Some(600), 600, true),
+        (Some(900), 600, false),
+        (None, 600, false),
+        (Some(600), 600, false),
+        (Some(60), 60, true),
+    ] {
         let answer = delete(ctx, asked).await?;
         let what = format!("DELETE with a grace period of {asked:?} seconds");
         is_marked(&created, &answer, period).map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
@@ -115,7 +119,8 @@ fn is_marked(created: &Object, marked: &Object, period: i64) -> Result<(), Strin
         }
     }
     let time = |text: &str| text.parse::<jiff::Timestamp>().map_err(|error| format!("`{text}` is no time: {error}"));
-    let ahead = time(marked.meta("deletionTimestamp"))?.as_second() - time(created.meta("creationTimestamp"))?.as_second();
+    let ahead =
+        time(marked.meta("deletionTimestamp"))?.as_second() - time(created.meta("creationTimestamp"))?.as_second();
     if ahead < period {
         return Err(format!("deletionTimestamp is {ahead} s after the creation, with a period of {period} s"));
     }

@@ -172,7 +172,11 @@ async fn halves(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
         expect!(answer.message().ends_with(STALE), "the refused PUT of {what} says `{}`", answer.message());
     }
     let stored = ctx.must_be_stored(resource, "a").await?;
-    expect_eq!((stored.version, stored.mod_rev.cast_unsigned()), (3, main.rv()), "version and mod_revision of the {kind}");
+    expect_eq!(
+        (stored.version, stored.mod_rev.cast_unsigned()),
+        (3, main.rv()),
+        "version and mod_revision of the {kind}"
+    );
     only_put_at(&changes(ctx, resource, "a", &main).await?, &[created.rv(), status.rv(), main.rv()])
         .map_err(|fault| Stop::failed(format!("{kind}: {fault}")))?;
     ctx.count("types", 1);

@@ -143,7 +143,11 @@ async fn delete_response_code(ctx: &Ctx) -> Verdict {
         let answer = ctx.try_delete(&CONFIG_MAPS, &name, &options).await?;
         expect_eq!(answer.status, status, "{told} was answered {answer}");
         expect_eq!(ctx.stored(&CONFIG_MAPS, &name).await?.is_some(), held, "whether the key is there after {told}");
-        if held { is_object(&answer, &object, true)? } else { is_success(&answer, &object)? }
+        if held {
+            is_object(&answer, &object, true)?
+        } else {
+            is_success(&answer, &object)?
+        }
 
         let template = ctx.create(&POD_TEMPLATES, &holds(pod_template(&name))).await?;
         let answer = ctx.try_delete(&POD_TEMPLATES, &name, &options).await?;
@@ -182,7 +186,13 @@ async fn delete_collection(ctx: &Ctx) -> Verdict {
         let object = if held { object.with("metadata.finalizers", json!([HOLD])) } else { object };
         let created = ctx.create(&CONFIG_MAPS, &object).await?;
         first = Some(created.rv());
-        let fate = if !matching { Fate::Stays } else if held { Fate::Marked } else { Fate::Gone };
+        let fate = if !matching {
+            Fate::Stays
+        } else if held {
+            Fate::Marked
+        } else {
+            Fate::Gone
+        };
         fates.insert(name, fate);
     }
     let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(first.unwrap_or_default())).await?;
@@ -287,13 +297,14 @@ async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
 
 /// Takes the finalizers off, again after each conflict; gives the number of those.
 async fn free(ctx: &Ctx, mut read: Object) -> Result<u64, Stop> {
+    let name = read.name().to_owned();
     for conflicts in 0.. {
         let answer = ctx.try_update(&CONFIG_MAPS, &read.without("metadata.finalizers")).await?;
         if answer.is_success() {
             return Ok(conflicts);
         }
         expect!(answer.is(409, "Conflict"), "a PUT without finalizers was answered {answer}");
-        read = ctx.get(&CONFIG_MAPS, &format!("{}", answer.json()["details"]["name"].as_str().unwrap_or_default())).await?;
+        read = ctx.get(&CONFIG_MAPS, &name).await?;
     }
     Ok(0)
 }

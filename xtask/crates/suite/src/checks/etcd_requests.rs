@@ -64,7 +64,8 @@ impl Logged {
         let Some((from, end)) = self.range() else { return Ok("reads of a key") };
         let path = end.strip_suffix('0').ok_or("a range that does not end where a path does")?;
         // A later page begins behind a key below the path.
-        let below = from.strip_prefix(path).is_some_and(|rest| rest == "/" || rest.starts_with('/') && rest.ends_with("\\000"));
+        let below =
+            from.strip_prefix(path).is_some_and(|rest| rest == "/" || rest.starts_with('/') && rest.ends_with("\\000"));
         if below { Ok("reads of a path") } else { Err("a range that is not of one path".into()) }
     }
 
@@ -120,7 +121,11 @@ mod tests {
     fn known_requests_have_a_shape() {
         for (method, content, shape) in [
             ("KV/Range", "key:\"/r/configmaps/n/a\" ", "reads of a key"),
-            ("KV/Range", "key:\"/r/configmaps/\" range_end:\"/r/configmaps0\" limit:500 revision:7 ", "reads of a path"),
+            (
+                "KV/Range",
+                "key:\"/r/configmaps/\" range_end:\"/r/configmaps0\" limit:500 revision:7 ",
+                "reads of a path",
+            ),
             ("KV/Range", "key:\"/r/configmaps/n/b\\000\" range_end:\"/r/configmaps/n0\" limit:2 ", "reads of a path"),
             ("KV/Txn", PUT, "puts"),
             (
@@ -156,7 +161,11 @@ mod tests {
             ("KV/Txn", &PUT.replacen("/r/a", "/r/b", 1)),
             ("KV/Txn", &PUT.replace("request_range", "request_put")),
             ("KV/Txn", &PUT.replace("compare:<target:MOD key:\"/r/a\" mod_revision:0 > ", "")),
-            ("KV/Txn", &PUT.replace(" > failure", " > compare:<target:MOD key:\"/r/a\" > failure").replace(">> ", ">> compare:<target:MOD key:\"/r/a\" > ")),
+            (
+                "KV/Txn",
+                &PUT.replace(" > failure", " > compare:<target:MOD key:\"/r/a\" > failure")
+                    .replace(">> ", ">> compare:<target:MOD key:\"/r/a\" > "),
+            ),
         ] {
             assert!(request(method, content).shape().is_err(), "{method} {content}");
         }

@@ -34,6 +34,7 @@ mod objects_create;
 mod objects_etcd;
 mod objects_gates;
 mod objects_keys;
+mod objects_names;
 mod roundtrip;
 mod rv;
 mod rv_reads;
@@ -92,6 +93,7 @@ static TABLES: &[&[Check]] = &[
     cc_grace::CHECKS,
     cc_linear::CHECKS,
     objects_create::CHECKS,
+    objects_names::CHECKS,
     objects_apply::CHECKS,
     objects_crd::CHECKS,
     objects_keys::CHECKS,

@@ -67,13 +67,7 @@ async fn two_managers(ctx: &Ctx, resource: &Resource) -> Verdict {
     only_put_at(&changes(ctx, resource, "a", &removed).await?, &revisions).map_err(Stop::failed)
 }
 
-async fn apply(
-    ctx: &Ctx,
-    resource: &Resource,
-    manager: &str,
-    data: Value,
-    force: bool,
-) -> Result<Response, Stop> {
+async fn apply(ctx: &Ctx, resource: &Resource, manager: &str, data: Value, force: bool) -> Result<Response, Stop> {
     let body = Object::new(resource, "a").with("data", data).0;
     let query = format!("fieldManager={manager}&force={force}");
     Ok(ctx.try_patch(resource, "a", APPLY_PATCH, &body, &query).await?)
@@ -91,7 +85,11 @@ fn owned(object: &Object, field: &str, expected: &[&str]) -> Verdict {
 
 fn conflicts(answer: &Response) -> Verdict {
     expect!(answer.is(409, "Conflict"), "an apply of another's field was answered {answer}");
-    expect_eq!(answer.message(), "Apply failed with 1 conflict: conflict with \"a\": .data.k", "message of the conflict");
+    expect_eq!(
+        answer.message(),
+        "Apply failed with 1 conflict: conflict with \"a\": .data.k",
+        "message of the conflict"
+    );
     let cause = json!([{"reason": "FieldManagerConflict", "message": "conflict with \"a\"", "field": ".data.k"}]);
     expect_eq!(answer.json()["details"]["causes"], cause, "causes of the conflict");
     Ok(())

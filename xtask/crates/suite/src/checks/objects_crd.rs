@@ -161,7 +161,8 @@ async fn warned(ctx: &Ctx, fruits: &Resource) -> Verdict {
 }
 
 async fn selected(ctx: &Ctx, fruits: &Resource) -> Verdict {
-    for (selector, expected) in [("color=red", vec!["apple"]), ("color!=red", vec!["pear"]), ("color", vec!["apple", "pear"])]
+    for (selector, expected) in
+        [("color=red", vec!["apple"]), ("color!=red", vec!["pear"]), ("color", vec!["apple", "pear"])]
     {
         let query = crate::api::query(&[("labelSelector", selector)]);
         let list = ctx.list(fruits, &query).await?.items();

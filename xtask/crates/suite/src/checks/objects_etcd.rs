@@ -162,12 +162,13 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
     workload(ctx).await?;
     let marker = format!("/archproof/{}", ctx.slug());
     ctx.store(&CONFIG_MAPS).get(&marker, 0).await?;
-    let requests = until("the suite's own request in etcd's log", ctx.limit(20.0), Duration::from_millis(200), || async {
-        let requests = logged(&ctx.log("etcd-main")?);
-        let seen = requests.iter().any(|request| request.keys().contains(&marker.as_str()));
-        Ok(if seen { Ok(requests) } else { Err(format!("{} requests in etcd's log", requests.len())) })
-    })
-    .await?;
+    let requests =
+        until("the suite's own request in etcd's log", ctx.limit(20.0), Duration::from_millis(200), || async {
+            let requests = logged(&ctx.log("etcd-main")?);
+            let seen = requests.iter().any(|request| request.keys().contains(&marker.as_str()));
+            Ok(if seen { Ok(requests) } else { Err(format!("{} requests in etcd's log", requests.len())) })
+        })
+        .await?;
     let own: BTreeSet<&str> =
         requests.iter().filter(|r| r.keys().contains(&marker.as_str())).map(|r| r.remote.as_str()).collect();
     let theirs: Vec<&Logged> = requests.iter().filter(|request| !own.contains(request.remote.as_str())).collect();
@@ -219,7 +220,8 @@ async fn workload(ctx: &Ctx) -> Verdict {
 async fn asked_for(ctx: &Ctx, requests: &[&Logged]) -> Verdict {
     let prefix = &ctx.profile().prefix;
     let events = CORE_EVENTS.key_prefix(prefix, Some(ctx.namespace().await?));
-    let pages: Vec<&&Logged> = requests.iter().filter(|r| r.range().is_some_and(|(from, _)| from.starts_with(&events))).collect();
+    let pages: Vec<&&Logged> =
+        requests.iter().filter(|r| r.range().is_some_and(|(from, _)| from.starts_with(&events))).collect();
     let end = format!("{}0", events.trim_end_matches('/'));
     let ranges: Vec<(&str, &str)> = pages.iter().filter_map(|page| page.range()).collect();
     expect!(

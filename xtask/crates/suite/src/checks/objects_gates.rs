@@ -143,6 +143,10 @@ async fn unreadable(ctx: &Ctx, fruits: &Resource, key: &str) -> Verdict {
     let get = ctx.try_get(fruits, "bad", "").await?;
     expect!(get.is(404, "NotFound"), "a GET after the unsafe DELETE was answered {get}");
     let list = ctx.list(fruits, "").await?.items();
-    expect_eq!(list.iter().map(Object::name).collect::<Vec<&str>>(), ["good"], "names in a LIST after the unsafe DELETE");
+    expect_eq!(
+        list.iter().map(Object::name).collect::<Vec<&str>>(),
+        ["good"],
+        "names in a LIST after the unsafe DELETE"
+    );
     Ok(())
 }
