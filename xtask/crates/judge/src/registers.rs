@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::history::{Answer, Change, Operation, Verb};
+use model::history::{Answer, Change, Micros, Operation, Verb};
 
 use super::keys::unsigned;
 use super::linear::{Effect, Found, Op, search};
@@ -24,6 +24,7 @@ const SHOWN: usize = 8;
 
 pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
     let mut findings = Findings::default();
+    let (base, begin) = base(prepared);
     for (key, operations) in by_key(prepared) {
         let effects: Option<Vec<Effect>> = operations.iter().map(|operation| effect(prepared, operation)).collect();
         let Some(effects) = effects else {
@@ -35,7 +36,8 @@ pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
             continue;
         }
         let cleared = cleared(prepared, key);
-        if changed_by_others(prepared, key, &effects, cleared.len()) {
+        let early = operations.iter().any(|operation| operation.called < begin);
+        if early || changed_by_others(prepared, key, base, &effects, cleared.len()) {
             findings.count("objects that others changed too", 1);
             continue;
         }
@@ -44,16 +46,15 @@ pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
         findings.count("answers without a resource version", without_version as u64);
         let known = operations.iter().zip(&effects).map(|(operation, effect)| op(operation, *effect));
         let ops: Vec<Op> = known.chain(cleared).collect();
-        judge(&mut findings, prepared, key, &operations, &ops);
+        judge(&mut findings, key, initial(prepared, key, base), &operations, &ops);
     }
     findings.at_least("answers without a resource version", MIN_ANSWERS);
     findings.judgement()
 }
 
 /// `ops` are the operations, and behind them what was done to the whole collection.
-fn judge(findings: &mut Findings, prepared: &Prepared<'_>, key: &str, operations: &[&Operation], ops: &[Op]) {
-    let initial = prepared.keys.id(key).map_or(0, |id| prepared.keys.initial[id as usize]);
-    match search((initial > 0).then_some(initial), ops, STEPS) {
+fn judge(findings: &mut Findings, key: &str, initial: Option<u64>, operations: &[&Operation], ops: &[Op]) {
+    match search(initial, ops, STEPS) {
         Found::Linearizable => {}
         Found::Undecided => findings.count("objects without a verdict", 1),
         Found::NotLinearizable(stuck) => {
@@ -74,6 +75,26 @@ fn judge(findings: &mut Findings, prepared: &Prepared<'_>, key: &str, operations
                 evidence: placed.chain(blocked).collect(),
             });
         }
+    }
+}
+
+/// The first revision that an answer says it has made, and when that was asked for. Whatever the store holds from before
+/// is of another run: each case begins with the creation of its namespace.
+fn base(prepared: &Prepared<'_>) -> (u64, Micros) {
+    let created = prepared.history.operations.iter().filter_map(|operation| match operation.answer {
+        Answer::Object { status: 201, rv } if rv > 0 && is_of_now(operation) => Some((rv, operation.called)),
+        _ => None,
+    });
+    created.min().unwrap_or_default()
+}
+
+/// The version of the object before `base`.
+fn initial(prepared: &Prepared<'_>, key: &str, base: u64) -> Option<u64> {
+    let id = prepared.keys.id(key)?;
+    let before = prepared.keys.changes_until(id, base.saturating_sub(1));
+    match before.checked_sub(1).map(|last| &prepared.revisions[prepared.keys.changes_of(id)[last] as usize]) {
+        Some(last) => (last.kind == Change::Put).then(|| unsigned(last.rev)),
+        None => Some(prepared.keys.initial[id as usize]).filter(|version| *version > 0),
     }
 }
 
@@ -145,19 +166,20 @@ fn is_without_version(effect: &Effect) -> bool {
 
 /// Whether the store has changes of the object that no recorded request can have made: a lease that ran out, a
 /// controller, a request that was not recorded. They have no time of their own.
-fn changed_by_others(prepared: &Prepared<'_>, key: &str, effects: &[Effect], cleared: usize) -> bool {
+fn changed_by_others(prepared: &Prepared<'_>, key: &str, base: u64, effects: &[Effect], cleared: usize) -> bool {
     let Some(id) = prepared.keys.id(key) else { return false };
     let version = |effect: &Effect| match effect {
         Effect::Create(rv) | Effect::Write(rv) => Some(*rv),
         _ => None,
     };
     let written: BTreeSet<u64> = effects.iter().filter_map(version).collect();
-    // A recording that begins late does not know what was answered before.
-    if prepared.first > 0 && written.first().is_some_and(|rv| *rv <= prepared.first) {
+    // What was answered before is not known, neither of an earlier run nor when the recording begins late.
+    if written.first().is_some_and(|rv| *rv < base || *rv <= prepared.first) {
         return true;
     }
     let count = |which: fn(&Effect) -> bool| effects.iter().filter(|effect| which(effect)).count();
-    let changes = || prepared.keys.changes_of(id).iter().map(|&change| &prepared.revisions[change as usize]);
+    let before = prepared.keys.changes_until(id, base.saturating_sub(1));
+    let changes = || prepared.keys.changes_of(id)[before..].iter().map(|&change| &prepared.revisions[change as usize]);
     let puts = changes().filter(|c| c.kind == Change::Put && !written.contains(&unsigned(c.rev))).count();
     let deletes = changes().filter(|c| c.kind == Change::Delete).count();
     puts > count(|effect| matches!(effect, Effect::LostCreate | Effect::LostWrite))

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use model::history::{Answer, History, Operation, Verb};
 
 use super::super::linear::{Effect, Found, Op, search};
-use super::{Shape, accept, generate, refuse};
+use super::{Prepared, Shape, accept, generate, judge, refuse};
 
 const STEPS: usize = 1_000_000;
 
@@ -284,4 +284,18 @@ fn a_deletion_of_the_collection_may_have_deleted_the_object() {
     let all = Operation { verb: Verb::DeleteCollection, key: None, ..good.operations[place].clone() };
     good.operations[place] = all;
     accept(&good, "everything was deleted at once");
+}
+
+#[test]
+fn a_store_may_have_been_used_before() {
+    let mut objects = 0;
+    for seed in 0..20 {
+        let mut late = generate(seed, Shape { revisions: 800, ..Shape::default() });
+        let begin = late.operations[late.operations.len() / 2].called;
+        late.operations.retain(|operation| operation.called >= begin);
+        let judgement = judge(&Prepared::new(&late), ID).expect("a judge's id");
+        assert!(judgement.violations.is_empty(), "seed {seed}: {:#?}", judgement.violations);
+        objects += judgement.exercised.get("objects").copied().unwrap_or(0);
+    }
+    assert!(objects > 100, "{objects} objects");
 }
