@@ -12,6 +12,7 @@
 //! | `truth` | the recording itself, and the answers to writes |
 //! | `content`, `order`, `gaps`, `bookmarks`, `agree` | watch streams |
 //! | `lists`, `gets` | reads |
+//! | `registers`, `linear` | answers without a resource version, and the search for an order of them |
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
 
 pub mod decode;
@@ -26,10 +27,12 @@ mod gaps;
 mod gets;
 mod keys;
 mod known;
+pub mod linear;
 mod lists;
 mod order;
 mod prepared;
 mod query;
+mod registers;
 mod selector;
 mod stored;
 #[cfg(test)]
@@ -96,6 +99,7 @@ pub static JUDGES: &[(&str, PreparedJudge)] = &[
     ("rv.get-unset-linearizable", gets::unset_linearizable),
     ("rv.get-not-older", gets::not_older),
     ("rv.get-zero-any", gets::zero_any),
+    ("cc.linearizable-history", registers::linearizable),
 ];
 
 /// Lets every judge decide. The history is made ready once.
@@ -164,6 +168,8 @@ alone! {
     rv_get_not_older: "rv.get-not-older";
     /// A GET at 0 shows a state that existed.
     rv_get_zero_any: "rv.get-zero-any";
+    /// The answers about each object can be put in one order that respects time.
+    cc_linearizable_history: "cc.linearizable-history";
 }
 
 impl Judgement {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::history::{Answer, Change, End, History, Selector, Start};
+use model::history::{Answer, Change, End, History, Selector, Start, Verb};
 
 use super::story::{PREFIX, frames, key, object, story, stream};
 use super::{Prepared, accept, judge, refuse};
@@ -138,6 +138,8 @@ fn writes_that_change_nothing_prove_nothing() {
     // A PUT of what is there answers the old version; sent after revision 9, it does not make 7 younger than that.
     let mut noop = history.operations[5].clone();
     (noop.called, noop.returned, noop.answer) = (96, 98, object(7));
+    // The story has removed the object by then; nobody shall say when.
+    history.operations.retain(|operation| operation.verb != Verb::Delete || operation.key != noop.key);
     history.operations.push(noop.clone());
     accept(&history, "a no-op");
     // A rehearsed create answers nothing that was stored.

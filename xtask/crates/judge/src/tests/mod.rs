@@ -5,6 +5,7 @@ mod bad_streams;
 mod bad_truth;
 mod corruption;
 mod lenient;
+mod linear;
 mod story;
 
 use super::generate::{Shape, generate};
@@ -79,6 +80,7 @@ fn every_function_of_the_table_asks_the_judge_of_its_name() {
         ("rv.get-unset-linearizable", rv_get_unset_linearizable),
         ("rv.get-not-older", rv_get_not_older),
         ("rv.get-zero-any", rv_get_zero_any),
+        ("cc.linearizable-history", cc_linearizable_history),
     ];
     let all = judge_all(&history);
     assert_eq!(alone.len(), all.len());

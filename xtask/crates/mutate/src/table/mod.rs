@@ -5,6 +5,7 @@ mod flags;
 mod get;
 mod list;
 mod list_more;
+mod objects;
 mod store;
 mod tools;
 mod transport;
@@ -84,6 +85,7 @@ static TABLES: &[&[Mutant]] = &[
     transport::FLAGS,
     arch::MUTANTS,
     arch::BY_FLAGS,
+    objects::MUTANTS,
 ];
 
 /// Every mutant there is, by topic.

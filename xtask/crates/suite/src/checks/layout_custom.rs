@@ -53,7 +53,7 @@ pub(super) static CHECKS: &[Check] = &[
 
 const YAML: &str = "application/yaml";
 /// With this gate the server stores custom resources as CBOR.
-const CBOR_GATE: &str = "CBORServingAndStorage";
+pub(super) const CBOR_GATE: &str = "CBORServingAndStorage";
 
 async fn cr_key(ctx: &Ctx) -> Verdict {
     let prefix = &ctx.profile().prefix;
@@ -150,7 +150,7 @@ async fn cr_always_json(ctx: &Ctx) -> Verdict {
 
 async fn custom_value(ctx: &Ctx, resource: &Resource, name: &str, spec: &Value) -> Verdict {
     let stored = ctx.must_be_stored(resource, name).await?;
-    if decode::encoding(&stored.value) == Encoding::Cbor && gate_is_on(ctx).await? {
+    if decode::encoding(&stored.value) == Encoding::Cbor && gate_is_on(ctx, CBOR_GATE).await? {
         return Err(Stop::Skipped { need: format!("the feature gate {CBOR_GATE} to be off") });
     }
     custom_fault(&stored.value, spec).map_err(|fault| Stop::failed(format!("{}: {fault}", stored.key)))
@@ -177,9 +177,10 @@ fn encoding_of(media_type: Option<&str>) -> Encoding {
     }
 }
 
-async fn gate_is_on(ctx: &Ctx) -> anyhow::Result<bool> {
+/// Whether the server says that a feature gate is on.
+pub(super) async fn gate_is_on(ctx: &Ctx, gate: &str) -> anyhow::Result<bool> {
     let answer = ctx.send(&Request::get("/metrics").accept("text/plain")).await?;
-    Ok(gate_in(&String::from_utf8_lossy(&answer.body), CBOR_GATE))
+    Ok(gate_in(&String::from_utf8_lossy(&answer.body), gate))
 }
 
 /// Looks for `kubernetes_feature_enabled{name="GATE",stage="…"} 1`.

@@ -5,15 +5,21 @@ mod arch_identical;
 mod arch_mask;
 mod bare;
 mod bytes;
+mod cbor;
 mod cc;
 mod cc_delete;
 mod cc_evidence;
 mod cc_fields;
 mod cc_finalizers;
+mod cc_grace;
+mod cc_linear;
 mod cc_patch;
+mod cc_put;
+mod cc_recreate;
 mod dial;
 mod encoding;
 mod encryption;
+mod etcd_requests;
 mod history;
 mod layout;
 mod layout_custom;
@@ -38,6 +44,13 @@ mod list_wire;
 mod list_zero;
 mod listed;
 mod metrics;
+mod objects_apply;
+mod objects_crd;
+mod objects_create;
+mod objects_etcd;
+mod objects_gates;
+mod objects_keys;
+mod objects_names;
 mod roundtrip;
 mod rv;
 mod rv_lists;
@@ -133,6 +146,17 @@ static TABLES: &[&[Check]] = &[
     cc_patch::CHECKS,
     cc_fields::CHECKS,
     history::CHECKS,
+    cc_put::CHECKS,
+    cc_recreate::CHECKS,
+    cc_grace::CHECKS,
+    cc_linear::CHECKS,
+    objects_create::CHECKS,
+    objects_names::CHECKS,
+    objects_apply::CHECKS,
+    objects_crd::CHECKS,
+    objects_keys::CHECKS,
+    objects_etcd::CHECKS,
+    objects_gates::CHECKS,
 ];
 
 #[cfg(test)]

@@ -44,7 +44,8 @@ impl Ctx {
         let path = resource.path(Some(namespace));
         loop {
             let request = Request::new(Method::DELETE, path.clone()).query(format!("{DELETE}&limit={PAGE}"));
-            self.send(&request).await?;
+            // Recorded, so that judges know who deleted the objects.
+            self.ask(Question { verb: Verb::DeleteCollection, resource, namespace, name: "", request }).await?;
             let page = self.send(&Request::get(path.clone()).query(format!("limit={PAGE}"))).await?;
             if page.status == 404 {
                 // The custom resource's definition is gone already, and its objects with it.

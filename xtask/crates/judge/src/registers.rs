@@ -1,0 +1,187 @@
+//! `cc.linearizable-history`: the answers about each object can be put in one order that respects time.
+//!
+//! An answer with a resource version has its place in the store's history, and other judges look at it there. This one
+//! decides about the objects of which some answer has no resource version: a DELETE answered with a Status, a 404, a
+//! refused creation, a request that was never answered. The search itself is in `linear`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::history::{Answer, Change, Micros, Operation, Verb};
+
+use super::keys::unsigned;
+use super::linear::{Effect, Found, Op, search};
+use super::prepared::Prepared;
+use super::query::Query;
+use super::truth::say;
+use super::{Findings, Judgement, Violation};
+
+/// Fewer answers without a resource version than this say nothing.
+const MIN_ANSWERS: u64 = 20;
+/// Per object. A history of a few hundred operations with a dozen clients needs a few thousand.
+const STEPS: usize = 200_000;
+/// Lines of evidence.
+const SHOWN: usize = 8;
+
+pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
+    let mut findings = Findings::default();
+    let (base, begin) = base(prepared);
+    for (key, operations) in by_key(prepared) {
+        let effects: Option<Vec<Effect>> = operations.iter().map(|operation| effect(prepared, operation)).collect();
+        let Some(effects) = effects else {
+            findings.count("objects that were removed in two steps", 1);
+            continue;
+        };
+        let without_version = effects.iter().filter(|effect| is_without_version(effect)).count();
+        if without_version == 0 {
+            continue;
+        }
+        let cleared = cleared(prepared, key);
+        let early = operations.iter().any(|operation| operation.called < begin);
+        if early || changed_by_others(prepared, key, base, &effects, cleared.len()) {
+            findings.count("objects that others changed too", 1);
+            continue;
+        }
+        findings.count("objects", 1);
+        findings.count("operations", operations.len() as u64);
+        findings.count("answers without a resource version", without_version as u64);
+        let known = operations.iter().zip(&effects).map(|(operation, effect)| op(operation, *effect));
+        let ops: Vec<Op> = known.chain(cleared).collect();
+        judge(&mut findings, key, initial(prepared, key, base), &operations, &ops);
+    }
+    findings.at_least("answers without a resource version", MIN_ANSWERS);
+    findings.judgement()
+}
+
+/// `ops` are the operations, and behind them what was done to the whole collection.
+fn judge(findings: &mut Findings, key: &str, initial: Option<u64>, operations: &[&Operation], ops: &[Op]) {
+    match search(initial, ops, STEPS) {
+        Found::Linearizable => {}
+        Found::Undecided => findings.count("objects without a verdict", 1),
+        Found::NotLinearizable(stuck) => {
+            let line = |op: &usize| {
+                let who =
+                    operations.get(*op).map_or("the deletion of the collection".into(), |operation| say(operation));
+                format!("{:?}: {who}", ops[*op].effect)
+            };
+            let last = stuck.ordered.iter().rev().take(SHOWN).rev();
+            let placed = last.map(|op| format!("in order: {}", line(op)));
+            let blocked = stuck.blocked.iter().take(SHOWN).map(|op| format!("cannot follow: {}", line(op)));
+            findings.add(Violation {
+                message: format!(
+                    "no order of the {} answers about {key} respects time: after {} of them nothing can follow",
+                    ops.len(),
+                    stuck.ordered.len()
+                ),
+                evidence: placed.chain(blocked).collect(),
+            });
+        }
+    }
+}
+
+/// The first revision that an answer says it has made, and when that was asked for. Whatever the store holds from before
+/// is of another run: each case begins with the creation of its namespace.
+fn base(prepared: &Prepared<'_>) -> (u64, Micros) {
+    let created = prepared.history.operations.iter().filter_map(|operation| match operation.answer {
+        Answer::Object { status: 201, rv } if rv > 0 && is_of_now(operation) => Some((rv, operation.called)),
+        _ => None,
+    });
+    created.min().unwrap_or_default()
+}
+
+/// The version of the object before `base`.
+fn initial(prepared: &Prepared<'_>, key: &str, base: u64) -> Option<u64> {
+    let id = prepared.keys.id(key)?;
+    let before = prepared.keys.changes_until(id, base.saturating_sub(1));
+    match before.checked_sub(1).map(|last| &prepared.revisions[prepared.keys.changes_of(id)[last] as usize]) {
+        Some(last) => (last.kind == Change::Put).then(|| unsigned(last.rev)),
+        None => Some(prepared.keys.initial[id as usize]).filter(|version| *version > 0),
+    }
+}
+
+/// Deletions of the whole collection, each of which may have deleted the object: the answer does not say it.
+fn cleared(prepared: &Prepared<'_>, key: &str) -> Vec<Op> {
+    let all = prepared.history.operations.iter().filter(|operation| operation.verb == Verb::DeleteCollection);
+    let of_key = all.filter(|operation| key.starts_with(&*operation.prefix) && !Query::parse(&operation.query).dry_run);
+    of_key.map(|operation| Op { called: operation.called, returned: None, effect: Effect::LostDelete }).collect()
+}
+
+/// What was asked about each object with an effect that the answer tells, in the order of the calls.
+fn by_key<'h>(prepared: &Prepared<'h>) -> BTreeMap<&'h str, Vec<&'h Operation>> {
+    let mut by_key: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for operation in prepared.history.operations.iter().filter(|operation| is_of_now(operation)) {
+        if let Some(key) = operation.key.as_deref() {
+            by_key.entry(key).or_default().push(operation);
+        }
+    }
+    by_key
+}
+
+/// A write that was not a rehearsal, or a GET without a resource version, with an answer that says something.
+fn is_of_now(operation: &Operation) -> bool {
+    let query = Query::parse(&operation.query);
+    match (operation.verb, &operation.answer) {
+        (Verb::Get, Answer::Lost { .. }) | (Verb::List | Verb::DeleteCollection, _) | (_, Answer::List { .. }) => false,
+        (Verb::Get, _) if query.resource_version.is_some() => false,
+        (Verb::Create, Answer::Refused { status, reason }) => *status == 409 && reason == "AlreadyExists",
+        (_, Answer::Refused { status, reason }) => *status == 404 && reason == "NotFound",
+        _ => !query.dry_run,
+    }
+}
+
+/// None: the answer leaves it open. A DELETE that only marks the object is one: the update that then takes the last
+/// finalizer off removes it, and is answered with the version that was there.
+fn effect(prepared: &Prepared<'_>, operation: &Operation) -> Option<Effect> {
+    Some(match (operation.verb, &operation.answer) {
+        (Verb::Create, Answer::Refused { .. }) => Effect::Present,
+        (_, Answer::Refused { .. }) => Effect::Absent,
+        (Verb::Create, Answer::Lost { .. }) => Effect::LostCreate,
+        (Verb::Delete, Answer::Lost { .. }) => Effect::LostDelete,
+        (_, Answer::Lost { .. }) => Effect::LostWrite,
+        (Verb::Get, Answer::Object { rv, .. }) => Effect::Read(*rv),
+        (Verb::Delete, Answer::Object { rv: 0, .. }) => Effect::Delete(None),
+        (_, Answer::Object { status: 201, rv }) => Effect::Create(*rv),
+        (_, Answer::Object { rv, .. }) => match (operation.verb, change(prepared, operation, *rv)) {
+            (_, Some(Change::Delete)) => Effect::Delete(Some(*rv)),
+            (Verb::Delete, Some(Change::Put)) | (_, None) => return None,
+            (_, Some(Change::Put)) => Effect::Write(*rv),
+        },
+        (_, Answer::List { .. }) => return None,
+    })
+}
+
+/// What the revision did to the operation's object.
+fn change(prepared: &Prepared<'_>, operation: &Operation, rv: u64) -> Option<Change> {
+    let key = operation.key.as_deref()?;
+    prepared.revisions_at(rv).iter().find(|revision| &*revision.key == key).map(|revision| revision.kind)
+}
+
+fn op(operation: &Operation, effect: Effect) -> Op {
+    let lost = matches!(operation.answer, Answer::Lost { .. });
+    Op { called: operation.called, returned: (!lost).then_some(operation.returned), effect }
+}
+
+fn is_without_version(effect: &Effect) -> bool {
+    !matches!(effect, Effect::Create(_) | Effect::Write(_) | Effect::Delete(Some(_)) | Effect::Read(_))
+}
+
+/// Whether the store has changes of the object that no recorded request can have made: a lease that ran out, a
+/// controller, a request that was not recorded. They have no time of their own.
+fn changed_by_others(prepared: &Prepared<'_>, key: &str, base: u64, effects: &[Effect], cleared: usize) -> bool {
+    let Some(id) = prepared.keys.id(key) else { return false };
+    let version = |effect: &Effect| match effect {
+        Effect::Create(rv) | Effect::Write(rv) => Some(*rv),
+        _ => None,
+    };
+    let written: BTreeSet<u64> = effects.iter().filter_map(version).collect();
+    // What was answered before is not known, neither of an earlier run nor when the recording begins late.
+    if written.first().is_some_and(|rv| *rv < base || *rv <= prepared.first) {
+        return true;
+    }
+    let count = |which: fn(&Effect) -> bool| effects.iter().filter(|effect| which(effect)).count();
+    let before = prepared.keys.changes_until(id, base.saturating_sub(1));
+    let changes = || prepared.keys.changes_of(id)[before..].iter().map(|&change| &prepared.revisions[change as usize]);
+    let puts = changes().filter(|c| c.kind == Change::Put && !written.contains(&unsigned(c.rev))).count();
+    let deletes = changes().filter(|c| c.kind == Change::Delete).count();
+    puts > count(|effect| matches!(effect, Effect::LostCreate | Effect::LostWrite))
+        || deletes > cleared + count(|effect| matches!(effect, Effect::Delete(_) | Effect::LostDelete))
+}

@@ -1,0 +1,301 @@
+//! The search for an order: generated registers are accepted, each single corruption is refused, and on small
+//! histories it says what trying all orders says.
+
+use fastrand::Rng;
+use model::history::{Answer, History, Operation, Verb};
+
+use super::super::linear::{Effect, Found, Op, search};
+use super::{Prepared, Shape, accept, generate, judge, refuse};
+
+const STEPS: usize = 1_000_000;
+
+fn is_linearizable(ops: &[Op]) -> bool {
+    match search(None, ops, STEPS) {
+        Found::Linearizable => true,
+        Found::NotLinearizable(_) => false,
+        Found::Undecided => panic!("undecided after {STEPS} steps: {ops:?}"),
+    }
+}
+
+fn op(called: u64, returned: u64, effect: Effect) -> Op {
+    Op { called, returned: Some(returned), effect }
+}
+
+fn lost(called: u64, effect: Effect) -> Op {
+    Op { called, returned: None, effect }
+}
+
+/// What a register did at its moments, which lie `gap` apart, with calls and returns up to `slack` around them.
+fn register(random: &mut Rng, count: usize, gap: u64, slack: u64) -> Vec<Op> {
+    let (mut version, mut present) = (0, false);
+    let mut ops = Vec::new();
+    for moment in (1..=count as u64).map(|n| n * gap + slack) {
+        let (effect, answered) = happen(random, &mut version, &mut present);
+        let called = moment - random.u64(0..=slack);
+        let returned = answered.then(|| moment + random.u64(0..=slack));
+        ops.push(Op { called, returned, effect });
+    }
+    random.shuffle(&mut ops);
+    ops
+}
+
+/// One thing that a correct register does, and whether it is answered.
+fn happen(random: &mut Rng, version: &mut u64, present: &mut bool) -> (Effect, bool) {
+    let answered = random.u8(0..12) > 0;
+    let choice = random.u8(0..6);
+    if choice < 3 {
+        *version += 1 + random.u64(0..3);
+    }
+    match (choice, *present) {
+        (0..3, false) => {
+            *present = true;
+            (if answered { Effect::Create(*version) } else { Effect::LostCreate }, answered)
+        }
+        (0 | 1, true) => (if answered { Effect::Write(*version) } else { Effect::LostWrite }, answered),
+        (2, true) => {
+            *present = false;
+            (if answered { Effect::Delete(random.bool().then_some(*version)) } else { Effect::LostDelete }, answered)
+        }
+        (3, true) => (Effect::Present, true),
+        (_, true) => (Effect::Read(*version), true),
+        (_, false) => (Effect::Absent, true),
+    }
+}
+
+#[test]
+fn what_a_register_did_is_accepted() {
+    for seed in 0..200 {
+        let random = &mut Rng::with_seed(seed);
+        let slack = random.u64(0..40);
+        let ops = register(random, 120, 10, slack);
+        assert!(is_linearizable(&ops), "seed {seed}, slack {slack}");
+    }
+}
+
+/// All orders, one after the other; what was not answered may be left out.
+fn by_hand(done: &mut Vec<usize>, ops: &[Op]) -> bool {
+    if (0..ops.len()).all(|op| done.contains(&op) || ops[op].returned.is_none()) {
+        return true;
+    }
+    let open: Vec<usize> = (0..ops.len()).filter(|op| !done.contains(op)).collect();
+    open.iter().any(|&next| {
+        let late = open.iter().any(|&other| ops[other].returned.is_some_and(|at| at < ops[next].called));
+        done.push(next);
+        let fits = !late && replays(done, ops) && by_hand(done, ops);
+        done.pop();
+        fits
+    })
+}
+
+/// The register once more, written as a replay of a whole order.
+fn replays(order: &[usize], ops: &[Op]) -> bool {
+    let claimed =
+        |version: u64| ops.iter().any(|op| matches!(op.effect, Effect::Create(v) | Effect::Write(v) if v == version));
+    let (mut last, mut present, mut known) = (0, false, true);
+    for &place in order {
+        let fits = match ops[place].effect {
+            Effect::Create(version) => !present && version > last,
+            Effect::Write(version) => present && (version > last || known && version == last),
+            Effect::Delete(version) => present && version.is_none_or(|version| version > last),
+            Effect::Read(version) if known => present && version == last,
+            Effect::Read(version) => present && version > last && !claimed(version),
+            Effect::Absent | Effect::LostCreate => !present,
+            Effect::Present | Effect::LostDelete => present,
+            Effect::LostWrite => true,
+        };
+        if !fits {
+            return false;
+        }
+        match ops[place].effect {
+            Effect::Create(version) | Effect::Write(version) | Effect::Read(version) => {
+                (last, present, known) = (version, true, true);
+            }
+            Effect::Delete(version) => (last, present, known) = (version.unwrap_or(last), false, true),
+            Effect::LostDelete => (present, known) = (false, true),
+            Effect::LostCreate | Effect::LostWrite => (present, known) = (true, false),
+            Effect::Absent | Effect::Present => {}
+        }
+    }
+    true
+}
+
+#[test]
+fn small_histories_are_judged_as_by_trying_all_orders() {
+    let (mut good, mut bad) = (0, 0);
+    for seed in 0..3000 {
+        let random = &mut Rng::with_seed(seed);
+        let slack = random.u64(0..25);
+        let mut ops = register(random, 6, 10, slack);
+        for _ in 0..random.usize(0..3) {
+            corrupt(random, &mut ops);
+        }
+        let expected = by_hand(&mut Vec::new(), &ops);
+        assert_eq!(is_linearizable(&ops), expected, "seed {seed}: {ops:#?}");
+        if expected { good += 1 } else { bad += 1 }
+    }
+    assert!(good > 500 && bad > 500, "{good} good, {bad} bad");
+}
+
+/// Changes one thing, which may or may not matter.
+fn corrupt(random: &mut Rng, ops: &mut [Op]) {
+    let versions: Vec<u64> = (1..20).collect();
+    let place = random.usize(0..ops.len());
+    let op = &mut ops[place];
+    let version = random.choice(versions).unwrap_or(1);
+    match random.u8(0..4) {
+        0 => {
+            op.effect = random.choice([Effect::Absent, Effect::Present, Effect::Delete(None)]).unwrap_or(Effect::Absent)
+        }
+        1 => op.effect = Effect::Read(version),
+        2 => op.effect = Effect::Write(version),
+        _ => {
+            let later = random.u64(0..30);
+            op.called += later;
+            op.returned = op.returned.map(|returned| returned + later);
+        }
+    }
+}
+
+/// With moments far apart there is one order, so that each of these changes leaves none.
+#[test]
+fn each_corruption_is_refused() {
+    let mut made = [0; 6];
+    for seed in 0..200 {
+        let random = &mut Rng::with_seed(seed);
+        let mut ops = register(random, 60, 10, 4);
+        ops.sort_by_key(|op| op.called);
+        ops.retain(|op| op.returned.is_some());
+        if !is_linearizable(&ops) {
+            // Something that was not answered did happen.
+            continue;
+        }
+        for place in 1..ops.len() - 1 {
+            let corruptions = corruptions(&ops, place);
+            for (n, bad) in corruptions.into_iter().enumerate().filter_map(|(n, bad)| Some((n, bad?))) {
+                assert!(!is_linearizable(&bad), "seed {seed}, corruption {n} at {place}: {:?}", bad[place]);
+                made[n] += 1;
+            }
+        }
+    }
+    assert!(made.iter().all(|count| *count > 20), "{made:?}");
+}
+
+fn corruptions(ops: &[Op], place: usize) -> [Option<Vec<Op>>; 6] {
+    let with = |effect: Effect| {
+        let mut bad = ops.to_vec();
+        bad[place].effect = effect;
+        Some(bad)
+    };
+    let twice = |at: Op| {
+        let mut bad = ops.to_vec();
+        bad.push(at);
+        Some(bad)
+    };
+    match ops[place].effect {
+        Effect::Read(version) => [with(Effect::Read(version + 100)), with(Effect::Absent), None, None, None, None],
+        Effect::Absent => [None, None, with(Effect::Present), with(Effect::Delete(None)), None, None],
+        // Two clients were told that they did it.
+        Effect::Delete(None) => [None, None, None, None, twice(ops[place]), None],
+        Effect::Create(_) => [None, None, None, None, None, twice(ops[place])],
+        _ => [None, None, None, None, None, None],
+    }
+}
+
+#[test]
+fn what_was_not_answered_may_have_happened() {
+    use Effect::{Absent, Create, Delete, LostCreate, LostDelete, LostWrite, Read};
+    for (what, ops, expected) in [
+        ("a lost creation is read", vec![lost(1, LostCreate), op(2, 3, Absent), op(4, 5, Read(7))], true),
+        ("nothing was created", vec![op(4, 5, Read(7))], false),
+        ("it was read before it was asked for", vec![op(1, 2, Read(7)), lost(3, LostCreate)], false),
+        ("it is gone again", vec![lost(1, LostCreate), op(2, 3, Read(7)), op(4, 5, Absent)], false),
+        ("a lost deletion", vec![op(1, 2, Create(5)), lost(3, LostDelete), op(4, 5, Absent)], true),
+        (
+            "a lost deletion twice",
+            vec![op(1, 2, Create(5)), lost(3, LostDelete), op(4, 5, Delete(None)), op(6, 7, Delete(None))],
+            false,
+        ),
+        ("a lost write", vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(5)), op(6, 7, Read(9))], true),
+        (
+            "back to the version before a lost write",
+            vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Read(5))],
+            false,
+        ),
+        (
+            "a lost write made what another one answered",
+            vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Effect::Write(9))],
+            false,
+        ),
+    ] {
+        assert_eq!(is_linearizable(&ops), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_search_ends_when_its_steps_are_used_up() {
+    let ops = register(&mut Rng::with_seed(1), 50, 10, 5);
+    assert_eq!(search(None, &ops, 3), Found::Undecided);
+}
+
+const ID: &str = "cc.linearizable-history";
+
+/// A place of an operation of which the search decides.
+fn find(history: &History, which: impl Fn(&Operation) -> bool) -> usize {
+    history.operations.iter().position(which).expect("the history has such an operation")
+}
+
+#[test]
+fn a_deletion_that_was_answered_twice_is_refused() {
+    let mut bad = generate(5, Shape::default());
+    let place = find(&bad, |o| o.verb == Verb::Delete && o.answer == Answer::Object { status: 200, rv: 0 });
+    let again = Operation { client: "another".into(), ..bad.operations[place].clone() };
+    bad.operations.insert(place + 1, again);
+    refuse(&bad, ID, &["no order"], "two deletions of one object");
+}
+
+#[test]
+fn an_absence_during_a_life_is_refused_and_a_lost_answer_accepted() {
+    let good = generate(6, Shape::default());
+    let place = find(&good, |o| o.verb == Verb::Update && matches!(o.answer, Answer::Object { status: 200, .. }));
+    let mut bad = good.clone();
+    bad.operations[place].answer = Answer::Refused { status: 404, reason: "NotFound".into() };
+    // The write is in the store, but nobody is left who asked for it.
+    accept(&bad, "a write of somebody else");
+    let mut lost = good;
+    lost.operations[place].answer = Answer::Lost { error: "the connection broke".into() };
+    accept(&lost, "a write without an answer");
+    let mut read = lost;
+    let read_at = Operation {
+        verb: Verb::Get,
+        answer: Answer::Refused { status: 404, reason: "NotFound".into() },
+        ..read.operations[place].clone()
+    };
+    let (called, key) = (read_at.called, read_at.key.clone());
+    let next = read.operations[place + 1..].iter().find(|o| o.key == key && o.verb == Verb::Delete);
+    assert!(next.is_none_or(|next| next.called > called + 3), "the seed has a deletion right after the update");
+    read.operations.push(Operation { returned: called + 1, ..read_at });
+    refuse(&read, ID, &["no order", "can follow"], "absent while it was written");
+}
+
+#[test]
+fn a_deletion_of_the_collection_may_have_deleted_the_object() {
+    let mut good = generate(7, Shape::default());
+    let place = find(&good, |o| o.verb == Verb::Delete && o.answer == Answer::Object { status: 200, rv: 0 });
+    let all = Operation { verb: Verb::DeleteCollection, key: None, ..good.operations[place].clone() };
+    good.operations[place] = all;
+    accept(&good, "everything was deleted at once");
+}
+
+#[test]
+fn a_store_may_have_been_used_before() {
+    let mut objects = 0;
+    for seed in 0..20 {
+        let mut late = generate(seed, Shape { revisions: 800, ..Shape::default() });
+        let begin = late.operations[late.operations.len() / 2].called;
+        late.operations.retain(|operation| operation.called >= begin);
+        let judgement = judge(&Prepared::new(&late), ID).expect("a judge's id");
+        assert!(judgement.violations.is_empty(), "seed {seed}: {:#?}", judgement.violations);
+        objects += judgement.exercised.get("objects").copied().unwrap_or(0);
+    }
+    assert!(objects > 100, "{objects} objects");
+}

@@ -1,0 +1,161 @@
+//! Concurrency control and objects: what a write may find, what comes back, and what is refused.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::tools::remove;
+use super::{Change, Mutant, mutants};
+use crate::call::Call;
+
+pub(super) static MUTANTS: &[Mutant] = mutants! {
+    "objects.strict-ignored": "Unknown fields are dropped although strict validation was asked for." => "storage.crd-strict",
+        || Change::Request(Box::new(|call| call.forget("fieldValidation")));
+    "objects.manager-ignored": "The manager that a request names is not recorded." => "storage.crd-strict",
+        || Change::Request(Box::new(|call| call.forget("fieldManager")));
+    "objects.history-kept": "A list at a compacted revision shows the present state." => "storage.compaction-retention" on "reflagged",
+        || Change::Request(Box::new(|call| {
+            if call.is_list() && call.parameter("resourceVersionMatch") == Some("Exact") {
+                call.forget("resourceVersionMatch");
+                call.forget("resourceVersion");
+            }
+        }));
+    "objects.put-creates": "A PUT of any type creates what does not exist." => "cc.put-create",
+        || Change::Reply(Box::new(|call, reply| if call.method == Method::PUT && reply.status == 404 { reply.status = 201 }));
+    "objects.unconditional-refused": "A PUT without resource version is always refused." => "cc.unconditional-put",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::PUT {
+                call.edit(|object| {
+                    if object["metadata"]["resourceVersion"].is_null() {
+                        object["metadata"]["resourceVersion"] = json!("1");
+                    }
+                });
+            }
+        }));
+    "objects.status-writes-all": "A PUT of the status changes the rest too." => "cc.subresource-status", status_writes_all;
+    "objects.old-uid": "An object that is created again has the uid of the one before." => "cc.delete-recreate", old_uid;
+    "objects.orphan-option-lost": "A deletion ignores orphanDependents." => "cc.delete-response-code",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::DELETE {
+                call.edit(|options| remove(options, "orphanDependents"));
+            }
+        }));
+    "objects.collection-without-selector": "The deletion of a collection ignores its selector." => "cc.delete-collection",
+        || Change::Request(Box::new(|call| if call.method == Method::DELETE { call.forget("labelSelector") }));
+    "objects.grace-ignored": "A deletion ignores its grace period." => "cc.grace-period",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::DELETE {
+                call.edit(|options| remove(options, "gracePeriodSeconds"));
+            }
+        }));
+    "objects.absent-hidden": "A deletion that finds nothing says that it has deleted." => "cc.linearizable-history",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.method == Method::DELETE && reply.status == 404 {
+                reply.status = 200;
+                reply.body = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}).to_string().into();
+            }
+        }));
+    "objects.finalizer-held": "An update does not take finalizers off." => "cc.finalizer-race", finalizer_held;
+    "objects.apply-forced": "An apply takes every field from its owner." => "storage.managed-fields-ssa",
+        || Change::Request(Box::new(|call| {
+            if call.parameter("force") == Some("false") {
+                call.forget("force");
+                call.query.push(("force".into(), "true".into()));
+            }
+        }));
+    "objects.dry-run-writes": "A rehearsal is a write." => "storage.dryrun",
+        || Change::Request(Box::new(|call| call.forget("dryRun")));
+    "objects.version-on-create": "A creation accepts a resource version." => "storage.write-metadata",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::POST {
+                call.edit(|object| remove(&mut object["metadata"], "resourceVersion"));
+            }
+        }));
+    "objects.too-large-unsaid": "What is too large for the store is answered as created." => "storage.size-limits",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.method == Method::POST && reply.status == 500 {
+                reply.status = 201;
+            }
+        }));
+    "objects.name-counted": "Generated names end with a number." => "storage.generate-name", name_counted;
+    "objects.case-folded": "Names are written in small letters." => "storage.case-and-paths",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::POST {
+                call.edit(|object| {
+                    if let Some(name) = object["metadata"]["name"].as_str().map(str::to_lowercase) {
+                        object["metadata"]["name"] = name.into();
+                    }
+                });
+            }
+        }));
+    "objects.versions-forgotten": "A definition does not say in which versions objects were stored." => "storage.crd-storage-version",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.path.contains("/customresourcedefinitions/") {
+                reply.edit(|definition| remove(&mut definition["status"], "storedVersions"));
+            }
+        }));
+    "objects.unreadable-left-out": "A list leaves out what cannot be decoded." => "storage.corrupt-object" on "short-events",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_list() && reply.status == 500 {
+                reply.status = 200;
+            }
+        }));
+    "objects.watch-without-cbor": "A watch that asks for CBOR gets JSON." => "storage.cbor" on "short-events",
+        || Change::Request(Box::new(|call| {
+            if call.is_watch() {
+                call.headers.insert(http::header::ACCEPT, http::HeaderValue::from_static("application/json"));
+            }
+        }));
+};
+
+fn is_put_of_status(call: &Call) -> bool {
+    call.method == Method::PUT && call.path.ends_with("/status")
+}
+
+fn status_writes_all() -> Change {
+    Change::Request(Box::new(|call| {
+        if is_put_of_status(call) {
+            call.path.truncate(call.path.len() - "/status".len());
+        }
+    }))
+}
+
+/// The first uid of each name stays, in answers.
+fn old_uid() -> Change {
+    let mut uids = std::collections::BTreeMap::<String, Value>::new();
+    Change::Reply(Box::new(move |call, reply| {
+        if call.method == Method::POST && reply.is_success() {
+            reply.edit(|object| {
+                let name = format!("{} {}", call.path, object["metadata"]["name"]);
+                let uid = object["metadata"]["uid"].clone();
+                object["metadata"]["uid"] = uids.entry(name).or_insert(uid).clone();
+            });
+        }
+    }))
+}
+
+fn finalizer_held() -> Change {
+    Change::Request(Box::new(|call| {
+        if call.method == Method::PUT && call.path.contains("/configmaps/") {
+            call.edit(|object| {
+                if object["metadata"]["finalizers"].is_null() {
+                    object["metadata"]["finalizers"] = json!(["example.org/hold"]);
+                }
+            });
+        }
+    }))
+}
+
+fn name_counted() -> Change {
+    let mut count = 0;
+    Change::Request(Box::new(move |call| {
+        if call.method == Method::POST {
+            call.edit(|object| {
+                let Some(prefix) = object["metadata"]["generateName"].as_str().map(str::to_owned) else { return };
+                if object["metadata"]["name"].is_null() {
+                    count += 1;
+                    object["metadata"]["name"] = format!("{prefix}{count:05}").into();
+                }
+            });
+        }
+    }))
+}
