@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use boot::qemu::Accelerator;
 use boot::{Booted, Topology};
-use model::{Artifacts, Components, MachineFiles, Target};
+use model::{Artifacts, Components, MachineFiles, Profile, Target};
 use proc::RunDir;
 
 use crate::args::{ProviderArg, ProviderOptions};
@@ -38,10 +38,12 @@ impl ProviderArg {
         }
     }
 
-    /// The components that must be built: those under test, and what the provider itself needs.
-    pub(crate) fn components(self, components: &Components) -> Vec<String> {
+    /// The components that must be built: those under test, and what profiles and the provider itself need.
+    pub(crate) fn components(self, components: &Components, profiles: &[Profile]) -> Vec<String> {
         let all = components.sets.iter().flat_map(|set| &set.components);
-        let needed = all.filter(|c| !c.optional || (self == ProviderArg::Qemu && c.name == boot::qemu::INIT));
+        let plugs = |name: &str| profiles.iter().flat_map(|p| &p.plugins).any(|plugin| plugin.component == name);
+        let own = |name: &str| self == ProviderArg::Qemu && name == boot::qemu::INIT;
+        let needed = all.filter(|c| !c.optional || own(&c.name) || plugs(&c.name));
         needed.map(|component| component.name.clone()).collect()
     }
 }

@@ -91,7 +91,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     }
     let repeat = repeat(setting, target);
     let chosen = provider(setting, target);
-    let components = chosen.components(&catalogue.components);
+    let components = chosen.components(&catalogue.components, &work.profiles);
     let job = Job {
         target,
         request: build::Request {

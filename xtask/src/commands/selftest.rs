@@ -88,7 +88,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
         offline: options.sources.offline,
     };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
-    let components = setup.chosen.components(&catalogue.components);
+    let components = setup.chosen.components(&catalogue.components, &profiles);
     let request =
         build::Request { only: Some(&components), ..request(paths, &catalogue, target, Some(&options.sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;

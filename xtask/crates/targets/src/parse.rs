@@ -38,7 +38,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let components = parser.components();
     let targets = parser.targets(components.as_ref());
     let resources = parser.resources();
-    let profiles = parser.profiles(&resources);
+    let profiles = parser.profiles(&resources, components.as_ref());
     let durations = parser.file(DURATIONS, rules::durations);
     let Parser { mut problems, .. } = parser;
     problems.sort();
@@ -92,9 +92,17 @@ impl<'a> Parser<'a> {
         tables
     }
 
-    fn profiles(&mut self, resources: &BTreeMap<String, Vec<StoredResource>>) -> Option<Vec<Profile>> {
+    fn profiles(
+        &mut self,
+        resources: &BTreeMap<String, Vec<StoredResource>>,
+        components: Option<&Components>,
+    ) -> Option<Vec<Profile>> {
         let built_in = resources.values().flatten();
-        let check = |file: &mut Document<'_>, content: &Profiles| rules::profiles(file, &content.profiles, built_in);
+        let programs = components.into_iter().flat_map(|all| &all.sets).flat_map(|set| &set.components);
+        let programs: Vec<&str> = programs.map(|component| component.name.as_str()).collect();
+        let check = |file: &mut Document<'_>, content: &Profiles| {
+            rules::profiles(file, &content.profiles, &programs, built_in);
+        };
         self.file(PROFILES, check).map(|content| content.profiles)
     }
 

@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 22] = [
+const OPTIONAL: [&str; 23] = [
     "apiserver",
     "arguments",
     "checkout_dir",
@@ -25,6 +25,7 @@ const OPTIONAL: [&str; 22] = [
     "machine",
     "minimum",
     "optional",
+    "plugins",
     "prefix",
     "reason",
     "staging",
@@ -94,12 +95,12 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.set("kine").unwrap_err().to_string(),
-            "unknown component set `kine`; valid: kubernetes, etcd, guest".into(),
+            "unknown component set `kine`; valid: kubernetes, etcd, kms, guest".into(),
         ),
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
             "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, etcd, etcdctl, \
-             etcdutl, init"
+             etcdutl, kms-plugin, init"
                 .into(),
         ),
         (
@@ -311,7 +312,7 @@ fn files() -> Files {
     let mut names: Vec<String> =
         ["components.yaml", "durations.yaml", "profiles.yaml", "resources/1.36.yaml"].map(String::from).into();
     names.extend(["amd64", "arm64", "loong64", "ppc64le", "riscv64"].map(|name| format!("{name}.yaml")));
-    for (set, program) in [("etcd", "tools.go"), ("guest", "main.go"), ("kubernetes", "tools.go")] {
+    for (set, program) in [("etcd", "tools.go"), ("guest", "main.go"), ("kms", "main.go"), ("kubernetes", "tools.go")] {
         names.extend(["go.mod", "go.sum", program].map(|name| format!("components/{set}/{name}")));
     }
     names.into_iter().map(|name| (name.clone(), fs::read_to_string(folder().join(name)).unwrap())).collect()

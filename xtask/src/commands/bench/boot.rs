@@ -102,7 +102,7 @@ impl<'a> Vms<'a> {
         let Provider::Qemu { files, accelerator, .. } = setup.prepare().or_exit(Exit::Infrastructure)? else {
             return Err(anyhow::anyhow!("a VM was asked for, and its provider is another").into());
         };
-        let components = ProviderArg::Qemu.components(&catalogue.components);
+        let components = ProviderArg::Qemu.components(&catalogue.components, &catalogue.profiles);
         let request = build::Request { only: Some(&components), ..request(paths, catalogue, target, None) };
         Ok(Vms {
             paths,
