@@ -149,6 +149,7 @@ impl Field<'_> {
         let (outcomes, time) = match mutant.means {
             Means::Proxy(make) => self.suite(mutant.id, &[case], make)?,
             Means::Flags(flags) => self.with_flags(mutant, flags, &case)?,
+            Means::File(name, change) => self.with_file(mutant, name, change, &case)?,
         };
         let outcome = of(&outcomes, &case)?;
         let verdict = match outcome {
@@ -171,6 +172,32 @@ impl Field<'_> {
         let outcomes = self.suite(mutant.id, &[*case], || Change::Nothing);
         self.restart(mutant, own.collect())?;
         outcomes
+    }
+
+    /// Runs the case on an apiserver that was started again with a changed file, and gives it back its own.
+    fn with_file(
+        &self,
+        mutant: &Mutant,
+        name: &str,
+        change: fn(&mut serde_json::Value),
+        case: &Case,
+    ) -> anyhow::Result<Outcomes> {
+        let path = self.booted.cluster.info.profiles[mutant.profile].dir.join(name);
+        let own = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
+        let good: serde_json::Value = serde_yaml::from_slice(&own)?;
+        let mut wrong = good.clone();
+        change(&mut wrong);
+        anyhow::ensure!(wrong != good, "`{}` changes nothing in {}", mutant.id, path.display());
+        self.restart_with_file(mutant, name, &serde_json::to_vec_pretty(&wrong)?)?;
+        let outcomes = self.suite(mutant.id, &[*case], || Change::Nothing);
+        self.restart_with_file(mutant, name, &own)?;
+        outcomes
+    }
+
+    fn restart_with_file(&self, mutant: &Mutant, name: &str, content: &[u8]) -> anyhow::Result<()> {
+        let control = self.booted.cluster.control.as_ref();
+        control.context("a mutant by a file needs control over the components")?.write(mutant.profile, name, content)?;
+        self.restart(mutant, BTreeMap::new())
     }
 
     fn restart(&self, mutant: &Mutant, flags: BTreeMap<String, String>) -> anyhow::Result<()> {

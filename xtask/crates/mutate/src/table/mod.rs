@@ -1,6 +1,7 @@
 //! What is broken, and by which check that must be noticed. Each file holds the rows of one topic and their functions.
 
 mod flags;
+mod flags_encryption;
 mod get;
 mod list;
 mod tools;
@@ -48,6 +49,8 @@ pub enum Means {
     Proxy(fn() -> Change),
     /// By other flags of the apiserver, which is started again with them; an empty value takes the flag away.
     Flags(&'static [(&'static str, &'static str)]),
+    /// By a file of the profile, YAML or JSON, that is changed before the apiserver is started again.
+    File(&'static str, fn(&mut Value)),
 }
 
 /// Rows `"id": "What it breaks." => "the check", the change;`, with `on "profile"` behind the check if it is not `default`.
@@ -66,7 +69,7 @@ use mutants;
 
 /// Every mutant there is, by topic.
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
-    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS].into_iter().flatten()
+    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS, flags_encryption::MUTANTS].into_iter().flatten()
 }
 
 /// The profile that a row names, or `default`.

@@ -10,6 +10,10 @@ mod cc_finalizers;
 mod cc_patch;
 mod encoding;
 mod encryption;
+mod encryption_binding;
+mod encryption_change;
+mod encryption_kms;
+mod encryption_matrix;
 mod history;
 mod layout;
 mod layout_custom;
@@ -22,11 +26,13 @@ mod list_expired;
 mod list_pages;
 mod list_zero;
 mod listed;
+mod mixed_media;
 mod roundtrip;
 mod rv;
 mod rv_reads;
 mod rv_too_large;
 mod samples;
+mod sealing;
 mod watch_bookmark;
 mod watch_expired;
 mod watch_framing;
@@ -54,7 +60,12 @@ static TABLES: &[&[Check]] = &[
     layout_flags::CHECKS,
     encoding::CHECKS,
     roundtrip::CHECKS,
+    mixed_media::CHECKS,
     encryption::CHECKS,
+    encryption_binding::CHECKS,
+    encryption_kms::CHECKS,
+    encryption_matrix::CHECKS,
+    encryption_change::CHECKS,
     leases::CHECKS,
     rv::CHECKS,
     rv_reads::CHECKS,
