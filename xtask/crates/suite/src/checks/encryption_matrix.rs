@@ -7,7 +7,7 @@ use model::{Action, Resource};
 
 use super::bare::without_resource_version;
 use super::bytes::{difference, json_fault, position, protobuf_fault, yaml_fault};
-use super::sealing::{Kind, clear, kinds, sealed, settled, shown};
+use super::sealing::{Kind, clear, custom, kinds, sealed, shown};
 use crate::api::{JSON, PROTOBUF, Request};
 use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::{Ctx, object_path};
@@ -39,7 +39,6 @@ const YAML: &str = "application/yaml";
 const FLAG: &str = "storage-media-type";
 
 async fn codec_matrix(ctx: &Ctx) -> Verdict {
-    settled(ctx).await?;
     let mut created = Vec::new();
     of_codec(ctx, PROTOBUF, &mut created).await?;
     custom_resources(ctx, &mut created).await?;
@@ -81,24 +80,13 @@ async fn of_codec(ctx: &Ctx, media_type: &'static str, created: &mut Vec<(Resour
 /// A custom resource under each provider, by its group.
 async fn custom_resources(ctx: &Ctx, created: &mut Vec<(Resource, Object)>) -> Verdict {
     for kind in kinds() {
-        let group = format!("{}.archproof.example", group_of(&kind));
-        let resource = ctx.define(&group, "sealedthings", "SealedThing").await?;
+        let resource = custom(ctx, &kind, "sealedthings", "SealedThing").await?;
         let wanted = Object::new(&resource, "a").with("spec.text", MARKER).with("spec.n", 3);
         let object = ctx.create(&resource, &wanted).await?;
         cell(ctx, &resource, &object, &kind, JSON).await?;
         created.push((resource, object));
     }
     Ok(())
-}
-
-/// As the profile's configuration names the groups.
-fn group_of(kind: &Kind) -> &'static str {
-    match kind.name {
-        "cbc" => "aescbc",
-        "gcm" => "aesgcm",
-        "box" => "secretbox",
-        _ => "kms",
-    }
 }
 
 async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, media_type: &'static str) -> Verdict {
