@@ -175,7 +175,8 @@ impl EncryptedObject<'_> {
         if self.source_type != SEED {
             return open_gcm(self.data, source, place);
         }
-        let (info, body) = self.data.split_at_checked(INFO).ok_or("the data is shorter than what its key comes from")?;
+        let (info, body) =
+            self.data.split_at_checked(INFO).ok_or("the data is shorter than what its key comes from")?;
         let mut key = [0; 32];
         let seed = Hkdf::<Sha256>::from_prk(source).map_err(|_| "the seed is shorter than 32 bytes")?;
         seed.expand(info, &mut key).map_err(|_| "no key comes of the seed")?;
@@ -217,8 +218,8 @@ fn no_key(key: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use aes::cipher::BlockEncryptMut;
     use super::*;
+    use aes::cipher::BlockEncryptMut;
 
     const KEY: [u8; 32] = [7; 32];
     const PLACE: &[u8] = b"/registry/secrets/n/a";

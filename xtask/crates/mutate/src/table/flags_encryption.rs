@@ -11,14 +11,17 @@ const CONFIGURATION: &str = "encryption.yaml";
 
 pub(super) static MUTANTS: &[Mutant] = &[
     Mutant {
-        id: "encryption.off",
-        breaks: "Nothing is encrypted.",
+        id: "encryption.one-clear",
+        breaks: "Secrets are read by their provider, and written without.",
         caught_by: "storage.encryption-random",
         profile: ENCRYPTED,
-        means: Means::Flags(&[
-            ("encryption-provider-config", ""),
-            ("encryption-provider-config-automatic-reload", ""),
-        ]),
+        means: Means::File(CONFIGURATION, |configuration| {
+            each_entry(configuration, |entry| {
+                if entry["resources"].as_array().is_some_and(|of| of.contains(&json!("secrets"))) {
+                    put_first(entry, json!({"identity": {}}));
+                }
+            });
+        }),
     },
     Mutant {
         id: "encryption.identity-first",

@@ -93,7 +93,10 @@ async fn encryption_random(ctx: &Ctx) -> Verdict {
         let (first, last) = (&written[0], &written[2]);
         let equal = leading(&first.0, &last.0);
         if equal < LEADING || written[1].0 == first.0 {
-            return Err(Stop::Errored(anyhow!("not exercised: two writes of {} begin with other contents", first.1.key)));
+            return Err(Stop::Errored(anyhow!(
+                "not exercised: two writes of {} begin with other contents",
+                first.1.key
+            )));
         }
         if let Some(at) = alike(&body(&kind, &first.1.value)?, &body(&kind, &last.1.value)?) {
             let (provider, key) = (kind.provider, &first.1.key);
@@ -128,7 +131,8 @@ fn nonce(kind: &Kind, body: &[u8]) -> Result<(Provider, Vec<u8>), Stop> {
         }
         provider => (body, provider.nonce()),
     };
-    let nonce = bytes.get(..length).ok_or_else(|| Stop::failed(format!("{:?}: shorter than a nonce", kind.provider)))?;
+    let nonce =
+        bytes.get(..length).ok_or_else(|| Stop::failed(format!("{:?}: shorter than a nonce", kind.provider)))?;
     Ok((kind.provider, nonce.to_vec()))
 }
 

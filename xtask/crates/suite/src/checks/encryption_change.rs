@@ -166,10 +166,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 
 /// Resources with the old prefix of their values: none, where they are stored in the clear.
 fn samples() -> [(&'static Resource, String); 2] {
-    [
-        (&REPLICATION_CONTROLLERS, String::new()),
-        (&POD_DISRUPTION_BUDGETS, Provider::Secretbox.prefix("old")),
-    ]
+    [(&REPLICATION_CONTROLLERS, String::new()), (&POD_DISRUPTION_BUDGETS, Provider::Secretbox.prefix("old"))]
 }
 
 async fn rotated(ctx: &Ctx) -> Verdict {
@@ -226,7 +223,12 @@ async fn rewrite(
     let put = ctx.update(resource, object).await?;
     let anew = ctx.must_be_stored(resource, object.name()).await?;
     expect!(put.rv() > object.rv(), "a PUT of the old value at {} has not written it anew", stored.key);
-    expect_eq!((anew.mod_rev.cast_unsigned(), anew.version), (put.rv(), stored.version + 1), "revision of {}", anew.key);
+    expect_eq!(
+        (anew.mod_rev.cast_unsigned(), anew.version),
+        (put.rv(), stored.version + 1),
+        "revision of {}",
+        anew.key
+    );
     has_prefix(&anew, prefix)?;
     let old = if stored.value.starts_with(b"k8s:enc:") { clear(ctx, stored)? } else { stored.value.clone() };
     expect!(clear(ctx, &anew)? == old, "the PUT of {}, which changed nothing, has changed its content", anew.key);

@@ -160,7 +160,10 @@ mod tests {
         let json = br#"{"metadata":{"name":"a","resourceVersion":"7","uid":"u"},"data":{"resourceVersion":"8"}}"#;
         let bare = br#"{"metadata":{"name":"a","uid":"u"},"data":{"resourceVersion":"8"}}"#;
         assert_eq!(unversioned(json, JSON, "7").unwrap(), bare);
-        assert_eq!(unversioned(b"metadata:\n  resourceVersion: \"7\"\n  uid: u\n", YAML, "7").unwrap(), b"metadata:\n  uid: u\n");
+        assert_eq!(
+            unversioned(b"metadata:\n  resourceVersion: \"7\"\n  uid: u\n", YAML, "7").unwrap(),
+            b"metadata:\n  uid: u\n"
+        );
         assert!(unversioned(b"metadata: {}\n", YAML, "7").is_err());
     }
 }

@@ -102,7 +102,9 @@ async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
         same(object, &ctx.get(&CONFIG_MAPS, name).await?, "GET")?;
         for (what, seen) in [("LIST", &listed), ("WATCH", &watched)] {
             let found = seen.iter().find(|seen| seen.name() == name);
-            let Some(found) = found else { return Err(Stop::failed(format!("a {what} lacks `{name}` ({encoding:?})"))) };
+            let Some(found) = found else {
+                return Err(Stop::failed(format!("a {what} lacks `{name}` ({encoding:?})")));
+            };
             // The items of a list carry no type.
             let typed = found.clone().with("kind", "ConfigMap").with("apiVersion", "v1");
             same(object, &typed, what)?;

@@ -108,7 +108,9 @@ pub(super) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String
     let text = String::from_utf8_lossy(&answer.body);
     let info = text.lines().find(|line| line.starts_with("apiserver_encryption_config_controller_last_config_info{"));
     let Some(info) = info else {
-        return Err(Stop::Errored(anyhow!("the metrics do not tell which encryption configuration is loaded: {answer}")));
+        return Err(Stop::Errored(anyhow!(
+            "the metrics do not tell which encryption configuration is loaded: {answer}"
+        )));
     };
     Ok(if info.contains(&hash) { Ok(()) } else { Err(info.to_owned()) })
 }
@@ -150,7 +152,9 @@ pub(super) fn clear(ctx: &Ctx, stored: &KeyValue) -> Result<Vec<u8>, Stop> {
             let source = unwrapped(&file(ctx, KMS_KEYS)?, &object).map_err(|fault| wrong(stored, &fault))?;
             object.open(&source, place)
         }
-        _ => decrypt::open(&parts, &key_in(&configuration(ctx)?, &parts).map_err(|fault| wrong(stored, &fault))?, place),
+        _ => {
+            decrypt::open(&parts, &key_in(&configuration(ctx)?, &parts).map_err(|fault| wrong(stored, &fault))?, place)
+        }
     };
     opened.map_err(|fault| wrong(stored, &fault))
 }
