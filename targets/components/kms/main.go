@@ -45,6 +45,10 @@ func run(keys, socket, listen, certificate, key string) error {
 	if _, err := readRing(keys); err != nil {
 		return err
 	}
+	// Linux has room for 107 bytes and a NUL; "invalid argument" is all it says of more.
+	if len(socket) > 107 {
+		return fmt.Errorf("%s is %d bytes long, and a socket's path at most 107; see --cache", socket, len(socket))
+	}
 	// What was killed has left its socket behind.
 	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 		return err

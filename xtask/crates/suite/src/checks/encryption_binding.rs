@@ -145,8 +145,6 @@ async fn encryption_aad(ctx: &Ctx) -> Verdict {
     for kind in kinds() {
         if !is_bound(kind.provider) {
             copied(ctx, &kind, kind.resource, &kind.object("a", "unbound")).await?;
-            // By name: to the server's cache the copy was the object, which it has now forgotten.
-            ctx.delete(kind.resource, "a").await?;
             continue;
         }
         let resource = custom(ctx, &kind, "boundthings", "BoundThing").await?;
@@ -170,6 +168,8 @@ async fn copied(ctx: &Ctx, kind: &Kind, resource: &Resource, object: &Object) ->
     ctx.store(resource).put(&key, &stored.value).await?;
     let copy = ctx.try_get(resource, "copy", "").await;
     ctx.store(resource).delete(&key).await?;
+    // By name: to the server's cache a copy that is read was the object, which it has now forgotten.
+    ctx.delete(resource, "a").await?;
     fault_of_copy(ctx, kind.provider, &own.object()?, &copy?)
 }
 
