@@ -196,7 +196,11 @@ impl Field<'_> {
 
     fn restart_with_file(&self, mutant: &Mutant, name: &str, content: &[u8]) -> anyhow::Result<()> {
         let control = self.booted.cluster.control.as_ref();
-        control.context("a mutant by a file needs control over the components")?.write(mutant.profile, name, content)?;
+        control.context("a mutant by a file needs control over the components")?.write(
+            mutant.profile,
+            name,
+            content,
+        )?;
         self.restart(mutant, BTreeMap::new())
     }
 

@@ -53,8 +53,13 @@ impl Booted {
             info.profiles.insert(plane.info.name.clone(), plane.info);
             data.extend(plane.data);
         }
-        let processes =
-            Arc::new(Processes { host, resting: info.awake.is_some(), snapshot, folders, components: Mutex::new(components) });
+        let processes = Arc::new(Processes {
+            host,
+            resting: info.awake.is_some(),
+            snapshot,
+            folders,
+            components: Mutex::new(components),
+        });
         let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
         let control: Arc<dyn Control> = processes.clone();
         Booted { cluster: Cluster { info, control: Some(control) }, versions, saved: None, processes, data }

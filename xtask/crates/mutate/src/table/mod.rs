@@ -69,7 +69,9 @@ use mutants;
 
 /// Every mutant there is, by topic.
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
-    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS, flags_encryption::MUTANTS].into_iter().flatten()
+    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS, flags_encryption::MUTANTS]
+        .into_iter()
+        .flatten()
 }
 
 /// The profile that a row names, or `default`.

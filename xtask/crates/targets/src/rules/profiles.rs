@@ -60,13 +60,7 @@ pub(crate) fn profiles<'a>(
     }
 }
 
-fn check_plugins(
-    file: &mut Document<'_>,
-    i: usize,
-    plugins: &[ProfilePlugin],
-    components: &[&str],
-    known: &[String],
-) {
+fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], components: &[&str], known: &[String]) {
     for (j, plugin) in plugins.iter().enumerate() {
         let ProfilePlugin { name, component, flags: own } = plugin;
         let path = at!["profiles", i, "plugins", j, "name"];
@@ -88,7 +82,10 @@ fn check_plugins(
         }
         flags(file, at!["profiles", i, "plugins", j, "flags"], own, known);
         for flag in SET_BY_BOOT.iter().filter(|flag| own.contains_key(**flag)) {
-            file.refuse(at!["profiles", i, "plugins", j, "flags", *flag], "is set where the profile is started; delete it");
+            file.refuse(
+                at!["profiles", i, "plugins", j, "flags", *flag],
+                "is set where the profile is started; delete it",
+            );
         }
     }
 }
