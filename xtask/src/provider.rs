@@ -44,13 +44,15 @@ impl ProviderArg {
         }
     }
 
-    /// The components that must be built: those under test, and what the provider itself needs.
-    pub(crate) fn components(self, components: &Components, store: StoreKind) -> Vec<String> {
+    /// The components that must be built: those under test, and what profiles and the provider itself need.
+    pub(crate) fn components(self, components: &Components, profiles: &[Profile]) -> Vec<String> {
         let all = components.sets.iter().flat_map(|set| &set.components);
+        let plugs = |name: &str| profiles.iter().flat_map(|p| &p.plugins).any(|plugin| plugin.component == name);
+        let stores = |name: &str| profiles.iter().flat_map(|p| &p.stores).any(|store| store.kind.component() == name);
+        let own = |name: &str| self == ProviderArg::Qemu && name == boot::qemu::INIT;
         let needed = all.filter(|c| match c.name.as_str() {
-            name if StoreKind::has_program(name) => name == store.component(),
-            boot::qemu::INIT => self == ProviderArg::Qemu,
-            _ => !c.optional,
+            name if StoreKind::has_program(name) => stores(name),
+            name => !c.optional || own(name) || plugs(name),
         });
         needed.map(|component| component.name.clone()).collect()
     }

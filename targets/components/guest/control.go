@@ -222,7 +222,12 @@ func writeFile(path string, mode os.FileMode, data string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(path, bytes, mode)
+	// All at once: an apiserver may be reading the file.
+	draft := path + ".new"
+	if err := os.WriteFile(draft, bytes, mode); err != nil {
+		return err
+	}
+	return os.Rename(draft, path)
 }
 
 // readFile gives a part of a file and the size of the whole.

@@ -94,7 +94,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     }
     let repeat = repeat(setting, target);
     let chosen = provider(setting, target);
-    let components = chosen.components(&catalogue.components, options.sources.store());
+    let components = chosen.components(&catalogue.components, &work.profiles);
     let job = Job {
         target,
         request: build::Request {
@@ -102,7 +102,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
             ..request(paths, catalogue, target, Some(&options.sources))
         },
         store: options.sources.store(),
-        profiles: provider::on_store(options.sources.store(), work.profiles.clone()),
+        profiles: work.profiles.clone(),
         resources: work.resources.clone(),
         golden: work.golden.clone(),
         cases: work.cases.clone(),
@@ -167,7 +167,7 @@ impl Work {
         }
         let cases = shard::cases(paths, catalogue, options, cases)?;
         Ok(Work {
-            profiles: profiles(catalogue, &cases)?,
+            profiles: provider::on_store(options.sources.store(), profiles(catalogue, &cases)?),
             resources: resources(catalogue, &options.sources)?,
             golden: golden(catalogue, &options.sources),
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),

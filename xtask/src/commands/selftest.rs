@@ -90,13 +90,14 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
         offline: options.sources.offline,
     };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
-    let components = setup.chosen.components(&catalogue.components, options.sources.store());
+    let profiles = provider::on_store(options.sources.store(), profiles);
+    let components = setup.chosen.components(&catalogue.components, &profiles);
     let request =
         build::Request { only: Some(&components), ..request(paths, &catalogue, target, Some(&options.sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
     let label = format!("{}-{}-selftest", target.name, setup.chosen.name());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
-    let topology = Topology { profiles: provider::on_store(options.sources.store(), profiles) };
+    let topology = Topology { profiles };
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
@@ -168,6 +169,7 @@ impl Field<'_> {
                 let proxy = StoreProxy::start(store, make())?;
                 self.with_flags(mutant, &[("etcd-servers", &proxy.url)], &case)?
             }
+            Means::File(name, change) => self.with_file(mutant, name, change, &case)?,
         };
         let outcome = of(&outcomes, &case)?;
         let verdict = match outcome {
@@ -190,6 +192,36 @@ impl Field<'_> {
         let outcomes = self.suite(mutant.id, &[*case], || Change::Nothing);
         self.restart(mutant, own.collect())?;
         outcomes
+    }
+
+    /// Runs the case on an apiserver that was started again with a changed file, and gives it back its own.
+    fn with_file(
+        &self,
+        mutant: &Mutant,
+        name: &str,
+        change: fn(&mut serde_json::Value),
+        case: &Case,
+    ) -> anyhow::Result<Outcomes> {
+        let path = self.booted.cluster.info.profiles[mutant.profile].dir.join(name);
+        let own = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
+        let good: serde_json::Value = serde_yaml::from_slice(&own)?;
+        let mut wrong = good.clone();
+        change(&mut wrong);
+        anyhow::ensure!(wrong != good, "`{}` changes nothing in {}", mutant.id, path.display());
+        self.restart_with_file(mutant, name, &serde_json::to_vec_pretty(&wrong)?)?;
+        let outcomes = self.suite(mutant.id, &[*case], || Change::Nothing);
+        self.restart_with_file(mutant, name, &own)?;
+        outcomes
+    }
+
+    fn restart_with_file(&self, mutant: &Mutant, name: &str, content: &[u8]) -> anyhow::Result<()> {
+        let control = self.booted.cluster.control.as_ref();
+        control.context("a mutant by a file needs control over the components")?.write(
+            mutant.profile,
+            name,
+            content,
+        )?;
+        self.restart(mutant, BTreeMap::new())
     }
 
     fn restart(&self, mutant: &Mutant, flags: BTreeMap<String, String>) -> anyhow::Result<()> {

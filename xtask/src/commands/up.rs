@@ -136,13 +136,14 @@ fn keep(
         offline: options.sources.offline,
     };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
-    let components = setup.chosen.components(&catalogue.components, options.sources.store());
+    let profiles = provider::on_store(options.sources.store(), profiles);
+    let components = setup.chosen.components(&catalogue.components, &profiles);
     let request =
         build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(&options.sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
     let run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-up-{}", target.name, options.name))
         .or_exit(Exit::Infrastructure)?;
-    let topology = Topology { profiles: provider::on_store(options.sources.store(), profiles) };
+    let topology = Topology { profiles };
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
     booted.wake_all().or_exit(Exit::Infrastructure)?;
     let kept = Kept::here(&options.name, &run, &booted.cluster.info);

@@ -8,11 +8,12 @@ use std::time::Duration;
 use anyhow::Context;
 use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError};
 use proc::interrupt;
+use proc::run_dir::write_private_file;
 use rustix::process::Signal;
 
 use crate::component::Component;
 use crate::host::Host;
-use crate::plan::ControlPlane;
+use crate::plan::{ControlPlane, Root};
 use crate::qemu::Snapshots;
 use crate::{flags, plan};
 
@@ -45,13 +46,20 @@ impl Booted {
     ) -> Booted {
         let mut components = BTreeMap::new();
         let mut data = Vec::new();
+        let mut folders = BTreeMap::new();
         for plane in planes {
+            folders.insert(plane.info.name.clone(), Root { here: plane.info.dir.clone(), there: plane.there });
             components.extend(plane.components.into_iter().map(|c| (c.name.clone(), c)));
             info.profiles.insert(plane.info.name.clone(), plane.info);
             data.extend(plane.data);
         }
-        let processes =
-            Arc::new(Processes { host, resting: info.awake.is_some(), snapshot, components: Mutex::new(components) });
+        let processes = Arc::new(Processes {
+            host,
+            resting: info.awake.is_some(),
+            snapshot,
+            folders,
+            components: Mutex::new(components),
+        });
         let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
         let control: Arc<dyn Control> = processes.clone();
         Booted { cluster: Cluster { info, control: Some(control) }, versions, saved: None, processes, data }
@@ -118,6 +126,8 @@ struct Processes {
     resting: bool,
     /// Where the memory snapshot lies from which everything was restored.
     snapshot: Option<Snapshots>,
+    /// Each profile's private folder.
+    folders: BTreeMap<String, Root>,
     components: Mutex<BTreeMap<String, Component>>,
 }
 
@@ -175,6 +185,16 @@ impl Control for Processes {
         let result = apply(&mut taken, action);
         self.lock().insert(component.to_owned(), taken);
         result.map_err(|error| ControlError(format!("{action:?} of {component}: {error:#}")))
+    }
+
+    fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError> {
+        let folder = self.folders.get(profile).ok_or_else(|| ControlError(format!("no profile `{profile}`")))?;
+        let (here, there) = (folder.here.join(file), folder.there.join(file));
+        let written = self.host.write(&there, content).and_then(|()| match here == there {
+            true => Ok(()),
+            false => write_private_file(&here, content),
+        });
+        written.map_err(|error| ControlError(format!("failed to write `{file}` of `{profile}`: {error:#}")))
     }
 
     fn log(&self, component: &str) -> Result<String, ControlError> {

@@ -165,6 +165,15 @@ impl Component {
         self.name.contains("/etcd-")
     }
 
+    /// Those that others need come first: stores, plugins, apiservers.
+    pub(crate) fn order(&self) -> u8 {
+        match self.name.rsplit_once('/') {
+            _ if self.is_store() => 0,
+            Some((_, "kube-apiserver")) => 2,
+            _ => 1,
+        }
+    }
+
     /// Whether it died on its own.
     pub(crate) fn casualty(&mut self) -> Option<String> {
         let status = self.running.as_mut()?.ended()?;

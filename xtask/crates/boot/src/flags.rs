@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use model::{Profile, ProfileStore, StoreKind};
+use model::{Profile, ProfilePlugin, ProfileStore, StoreKind};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::pki::Pki;
@@ -127,6 +127,26 @@ pub(crate) fn apiserver(
         flags.insert("etcd-servers-overrides".into(), overrides.join(","));
     }
     for (name, value) in &profile.apiserver {
+        flags.insert(name.clone(), fill(value, run, servers)?);
+    }
+    Ok(flags)
+}
+
+/// A plugin's own flags, and where it answers when it is ready.
+pub(crate) fn plugin(
+    plugin: &ProfilePlugin,
+    run: &Path,
+    port: u16,
+    listen: &str,
+    servers: &BTreeMap<String, String>,
+    pki: &Pki,
+) -> anyhow::Result<Flags> {
+    let mut flags = pairs([
+        ("listen", format!("{listen}:{port}")),
+        ("cert-file", pki.server.cert.display().to_string()),
+        ("key-file", pki.server.key.display().to_string()),
+    ]);
+    for (name, value) in &plugin.flags {
         flags.insert(name.clone(), fill(value, run, servers)?);
     }
     Ok(flags)

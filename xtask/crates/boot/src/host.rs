@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use proc::run_dir::write_private_file;
 use proc::{Daemon, Spec};
 use rustix::process::Signal;
 
@@ -26,6 +27,8 @@ pub(crate) trait Host: Send + Sync {
     fn adopt(&self, program: &Program) -> anyhow::Result<Box<dyn Running>>;
     /// Copies a file from there to here.
     fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()>;
+    /// Puts a file there, all at once; only its owner may read it.
+    fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()>;
     /// Why the place itself can no longer be trusted, if so.
     fn casualty(&self) -> Option<String>;
     /// Ends the place with everything in it, at once. Nothing happens where it is this machine.
@@ -66,6 +69,12 @@ impl Host for Local {
         let copied = std::fs::copy(there, here);
         copied.with_context(|| format!("failed to copy {} to {}", there.display(), here.display()))?;
         Ok(())
+    }
+
+    fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()> {
+        let draft = there.with_extension("new");
+        write_private_file(&draft, content)?;
+        std::fs::rename(&draft, there).with_context(|| format!("failed to replace {}", there.display()))
     }
 
     fn casualty(&self) -> Option<String> {

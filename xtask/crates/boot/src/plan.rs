@@ -70,8 +70,11 @@ pub(crate) struct Plan<'a> {
 /// A profile that is ready to be started.
 pub(crate) struct Draft {
     pub(crate) stores: Vec<Component>,
+    pub(crate) plugins: Vec<Component>,
     pub(crate) apiserver: Component,
     pub(crate) info: ProfileInfo,
+    /// The profile's private folder, there.
+    pub(crate) there: PathBuf,
     /// `PROFILE.STORE` to the file that holds its data, there.
     pub(crate) data: Vec<(String, PathBuf)>,
 }
@@ -79,6 +82,8 @@ pub(crate) struct Draft {
 /// A profile whose components run.
 pub(crate) struct ControlPlane {
     pub(crate) info: ProfileInfo,
+    /// The profile's private folder, there.
+    pub(crate) there: PathBuf,
     pub(crate) components: Vec<Component>,
     pub(crate) data: Vec<(String, PathBuf)>,
 }
@@ -96,14 +101,14 @@ pub(crate) fn awake(factor: f64) -> Option<usize> {
 /// Stops components, apiservers first: none of them must find its store silent.
 pub(crate) fn rest<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
     let mut components: Vec<&mut Component> = components.collect();
-    components.sort_by_key(|component| component.is_store());
+    components.sort_by_key(|component| std::cmp::Reverse(component.order()));
     components.iter_mut().try_for_each(|component| component.signal(Signal::STOP))
 }
 
 /// Lets components run again, stores first, and waits until they are ready.
 pub(crate) fn wake<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
     let mut components: Vec<&mut Component> = components.collect();
-    components.sort_by_key(|component| !component.is_store());
+    components.sort_by_key(|component| component.order());
     for component in components {
         component.signal(Signal::CONT)?;
         component.wait_ready(OnInterrupt::Stop)?;
@@ -150,14 +155,14 @@ pub(crate) fn side_by_side<T: Sync, R: Send>(
 impl Draft {
     /// Starts the components, and lets them rest when they are ready if that is asked for; `started` gets each one that was launched, also when a later one fails.
     pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, apiserver, info, data } = self;
-        for mut etcd in stores {
-            let launched = etcd.launch();
-            started.push(etcd);
+        let Draft { stores, plugins, apiserver, info, there, data } = self;
+        for mut first in stores.into_iter().chain(plugins) {
+            let launched = first.launch();
+            started.push(first);
             launched?;
         }
-        for etcd in started.iter_mut() {
-            etcd.wait_ready(OnInterrupt::Stop)?;
+        for first in started.iter_mut() {
+            first.wait_ready(OnInterrupt::Stop)?;
         }
         started.push(apiserver);
         if let Some(apiserver) = started.last_mut() {
@@ -166,16 +171,17 @@ impl Draft {
         if resting {
             rest(started.iter_mut())?;
         }
-        Ok(ControlPlane { info, components: std::mem::take(started), data })
+        Ok(ControlPlane { info, there, components: std::mem::take(started), data })
     }
 
     /// Takes over components that run already.
     pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, apiserver, info, data } = self;
+        let Draft { stores, plugins, apiserver, info, there, data } = self;
         let mut components = stores;
+        components.extend(plugins);
         components.push(apiserver);
         components.iter_mut().try_for_each(Component::adopt)?;
-        Ok(ControlPlane { info, components, data })
+        Ok(ControlPlane { info, there, components, data })
     }
 }
 
@@ -210,12 +216,19 @@ impl Plan<'_> {
                 write_private_file(&file, flags::fill(text, &there, &servers)?.as_bytes())?;
             }
         }
+        let mut plugins = Vec::new();
+        for plugin in &profile.plugins {
+            let name = format!("{}/{}", profile.name, plugin.name);
+            let door = (place.doors)(&name)?;
+            let flags = flags::plugin(plugin, &there, door.inside, place.listen, &servers, &pki)?;
+            plugins.push(self.component(name, &plugin.component, flags, format!("{}/readyz", url(door.outside)))?);
+        }
         let name = format!("{}/kube-apiserver", profile.name);
         let door = (place.doors)(&name)?;
         let flags = flags::apiserver(profile, &there, door.inside, place.listen, &servers, &pki)?;
         let info = self.info(profile, &dir, door.outside, &endpoints, &flags)?;
         let apiserver = self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(door.outside)))?;
-        Ok(Draft { stores, apiserver, info, data })
+        Ok(Draft { stores, plugins, apiserver, info, there, data })
     }
 
     /// kine has no address for its health, but like every gRPC server it refuses a GET.

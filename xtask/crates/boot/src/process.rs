@@ -70,7 +70,7 @@ pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &R
     let mut lines = vec!["#!/bin/sh".to_owned()];
     let draft =
         with_plan(target, artifacts, &pki, run, &execution, &host, &proc::ports::free, |plan| plan.draft(profile, 0))?;
-    for component in draft.stores.iter().chain([&draft.apiserver]) {
+    for component in draft.stores.iter().chain(&draft.plugins).chain([&draft.apiserver]) {
         lines.push(component.shell_command(&quoted(&component.program.log.display().to_string())));
         lines.push(format!(
             "until curl -s --cacert {} --cert {} --key {} {} >/dev/null; do sleep 0.02; done",

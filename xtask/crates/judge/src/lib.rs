@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `prepared`, `keys`, `view`, `trace`, `known` | the history made ready: what was expected, what came, what time proves |
 //! | `decode` | stored bytes: their encoding, the protobuf envelope, metadata |
+//! | `decrypt` | stored bytes that are encrypted: provider, key, envelope, clear form |
 //! | `selector`, `query`, `stored` | reading selectors, queries and stored values |
 //! | `truth` | the recording itself, and the answers to writes |
 //! | `content`, `order`, `gaps`, `bookmarks`, `agree` | watch streams |
@@ -16,6 +17,7 @@
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
 
 pub mod decode;
+pub mod decrypt;
 pub mod generate;
 pub mod pieces;
 

@@ -85,12 +85,16 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Power over the components of a cluster. Components are named `PROFILE/kube-apiserver` and `PROFILE/etcd-STORE`.
+/// Power over the components of a cluster. Components are named `PROFILE/kube-apiserver`, `PROFILE/etcd-STORE` and, for
+/// a plugin, `PROFILE/NAME`.
 ///
 /// Calls block until the action is complete: a start or restart returns when the component is ready again.
 pub trait Control: Send + Sync {
     fn components(&self) -> Vec<String>;
     fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError>;
+    /// Puts a file into a profile's private folder, in the place where its components run and on this side. Whoever reads
+    /// it meanwhile sees the old content or the new one.
+    fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError>;
     /// The whole log of the component so far, over all its restarts.
     fn log(&self, component: &str) -> Result<String, ControlError>;
     /// Lets the components of a resting profile run, and returns when they are ready.

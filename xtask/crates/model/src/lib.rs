@@ -30,4 +30,6 @@ pub use machine::{
 pub use outcome::{Level, Outcome};
 pub use resource::{Resource, StoredResource};
 pub use store::StoreKind;
-pub use target::{ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfileStore, Target};
+pub use target::{
+    ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfilePlugin, ProfileStore, Target,
+};

@@ -129,6 +129,9 @@ pub struct Profile {
     /// Files written below `{run}` before the start, by relative name; `{key32}` is a fresh random 32-byte key, base64.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// Programs that run beside the apiserver, started before it.
+    #[serde(default)]
+    pub plugins: Vec<ProfilePlugin>,
     /// The first store is the one named by `--etcd-servers`.
     #[serde(default = "one_store")]
     pub stores: Vec<ProfileStore>,
@@ -151,6 +154,20 @@ pub struct ProfileStore {
     /// Chosen on the command line, for all profiles alike.
     #[serde(skip)]
     pub kind: StoreKind,
+}
+
+/// A program beside an apiserver. It is also told where to answer `/readyz` over HTTPS: `--listen`, `--cert-file` and
+/// `--key-file`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfilePlugin {
+    /// What it is called in the profile: the component is `PROFILE/NAME`.
+    pub name: String,
+    /// The component of `components.yaml` that it runs.
+    pub component: String,
+    /// Its flags: name without dashes to value.
+    #[serde(default)]
+    pub flags: BTreeMap<String, String>,
 }
 
 fn one_store() -> Vec<ProfileStore> {

@@ -18,7 +18,7 @@ mod traffic;
 mod wait;
 pub mod watch;
 
-pub use ::judge::{self, decode};
+pub use ::judge::{self, decode, decrypt};
 pub use check::{Check, Need, Run};
 pub use checks::{all, find};
 pub use ctx::Ctx;

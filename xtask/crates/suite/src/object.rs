@@ -99,6 +99,9 @@ resources! {
     NAMESPACES = "" "v1" "namespaces" "Namespace" cluster "namespaces";
     CONFIG_MAPS = "" "v1" "configmaps" "ConfigMap" namespaced "configmaps";
     SECRETS = "" "v1" "secrets" "Secret" namespaced "secrets";
+    CONTROLLER_REVISIONS = "apps" "v1" "controllerrevisions" "ControllerRevision" namespaced "controllerrevisions";
+    POD_DISRUPTION_BUDGETS = "policy" "v1" "poddisruptionbudgets" "PodDisruptionBudget" namespaced "poddisruptionbudgets";
+    STORAGE_CAPACITIES = "storage.k8s.io" "v1" "csistoragecapacities" "CSIStorageCapacity" namespaced "csistoragecapacities";
     SERVICES = "" "v1" "services" "Service" namespaced "services/specs";
     ENDPOINTS = "" "v1" "endpoints" "Endpoints" namespaced "services/endpoints";
     NODES = "" "v1" "nodes" "Node" cluster "minions";

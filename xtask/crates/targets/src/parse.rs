@@ -55,7 +55,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let targets = parser.targets(components.as_ref());
     let resources = parser.resources();
     let golden = parser.golden();
-    let profiles = parser.profiles(&resources);
+    let profiles = parser.profiles(&resources, components.as_ref());
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
     let Parser { mut problems, .. } = parser;
@@ -120,9 +120,17 @@ impl<'a> Parser<'a> {
         tables
     }
 
-    fn profiles(&mut self, resources: &BTreeMap<String, Vec<StoredResource>>) -> Option<Vec<Profile>> {
+    fn profiles(
+        &mut self,
+        resources: &BTreeMap<String, Vec<StoredResource>>,
+        components: Option<&Components>,
+    ) -> Option<Vec<Profile>> {
         let built_in = resources.values().flatten();
-        let check = |file: &mut Document<'_>, content: &Profiles| rules::profiles(file, &content.profiles, built_in);
+        let programs = components.into_iter().flat_map(|all| &all.sets).flat_map(|set| &set.components);
+        let programs: Vec<&str> = programs.map(|component| component.name.as_str()).collect();
+        let check = |file: &mut Document<'_>, content: &Profiles| {
+            rules::profiles(file, &content.profiles, &programs, built_in);
+        };
         self.file(PROFILES, check).map(|content| content.profiles)
     }
 

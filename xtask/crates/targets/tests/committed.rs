@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 28] = [
+const OPTIONAL: [&str; 29] = [
     "apiserver",
     "arch",
     "arguments",
@@ -27,6 +27,7 @@ const OPTIONAL: [&str; 28] = [
     "machine",
     "minimum",
     "optional",
+    "plugins",
     "prefix",
     "profile",
     "provider",
@@ -100,12 +101,12 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.set("consul").unwrap_err().to_string(),
-            "unknown component set `consul`; valid: kubernetes, etcd, guest, kine".into(),
+            "unknown component set `consul`; valid: kubernetes, etcd, kms, guest, kine".into(),
         ),
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
             "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, etcd, etcdctl, \
-             etcdutl, init"
+             etcdutl, kms-plugin, init"
                 .into(),
         ),
         (
@@ -319,8 +320,13 @@ fn files() -> Files {
             .map(String::from)
             .into();
     names.extend(["amd64", "arm64", "loong64", "ppc64le", "riscv64"].map(|name| format!("{name}.yaml")));
-    for (set, program) in [("etcd", "tools.go"), ("guest", "main.go"), ("kine", "tools.go"), ("kubernetes", "tools.go")]
-    {
+    for (set, program) in [
+        ("etcd", "tools.go"),
+        ("guest", "main.go"),
+        ("kine", "tools.go"),
+        ("kms", "main.go"),
+        ("kubernetes", "tools.go"),
+    ] {
         names.extend(["go.mod", "go.sum", program].map(|name| format!("components/{set}/{name}")));
     }
     names.into_iter().map(|name| (name.clone(), fs::read_to_string(folder().join(name)).unwrap())).collect()

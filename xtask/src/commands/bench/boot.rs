@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ::boot::qemu::{self, Accelerator};
 use ::boot::{Booted, Saved, Topology};
 use anyhow::{Context, ensure};
-use model::{Artifacts, Exit, MachineFiles, Profile, StoreKind, Target};
+use model::{Artifacts, Exit, MachineFiles, Profile, Target};
 use proc::process::Identity;
 use proc::run_dir::make_private_dir;
 use proc::{RunDir, interrupt, progress};
@@ -102,7 +102,7 @@ impl<'a> Vms<'a> {
         let Provider::Qemu { files, accelerator, .. } = setup.prepare().or_exit(Exit::Infrastructure)? else {
             return Err(anyhow::anyhow!("a VM was asked for, and its provider is another").into());
         };
-        let components = ProviderArg::Qemu.components(&catalogue.components, StoreKind::Etcd);
+        let components = ProviderArg::Qemu.components(&catalogue.components, &catalogue.profiles);
         let request = build::Request { only: Some(&components), ..request(paths, catalogue, target, None) };
         Ok(Vms {
             paths,

@@ -244,6 +244,10 @@ impl Host for GuestHost {
         }
     }
 
+    fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()> {
+        self.0.write(there, 0o600, content)
+    }
+
     fn casualty(&self) -> Option<String> {
         if self.0.ended_by_us.load(Ordering::SeqCst) { None } else { self.0.vm.casualty() }
     }

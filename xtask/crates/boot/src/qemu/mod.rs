@@ -457,6 +457,7 @@ fn listeners(profiles: &[Profile]) -> Vec<String> {
     let of = |profile: &Profile| {
         let stores = profile.stores.iter().map(|store| format!("{}/etcd-{}", profile.name, store.name));
         let mut names: Vec<String> = stores.flat_map(|name| [name.clone(), format!("{name}/peer")]).collect();
+        names.extend(profile.plugins.iter().map(|plugin| format!("{}/{}", profile.name, plugin.name)));
         names.push(format!("{}/kube-apiserver", profile.name));
         names
     };

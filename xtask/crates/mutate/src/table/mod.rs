@@ -2,6 +2,7 @@
 
 mod arch;
 mod flags;
+mod flags_encryption;
 mod get;
 mod list;
 mod list_more;
@@ -56,6 +57,8 @@ pub enum Means {
     Flags(&'static [(&'static str, &'static str)]),
     /// By a proxy between the apiserver and its first store.
     Store(fn() -> StoreChange),
+    /// By a file of the profile, YAML or JSON, that is changed before the apiserver is started again.
+    File(&'static str, fn(&mut Value)),
 }
 
 /// Rows `"id": "What it breaks." => "the check", the change;`, with `on "profile"` behind the check if it is not `default`.
@@ -86,6 +89,7 @@ static TABLES: &[&[Mutant]] = &[
     arch::MUTANTS,
     arch::BY_FLAGS,
     objects::MUTANTS,
+    flags_encryption::MUTANTS,
 ];
 
 /// Every mutant there is, by topic.

@@ -19,6 +19,10 @@ mod cc_recreate;
 mod dial;
 mod encoding;
 mod encryption;
+mod encryption_binding;
+mod encryption_change;
+mod encryption_kms;
+mod encryption_matrix;
 mod etcd_requests;
 mod history;
 mod layout;
@@ -44,6 +48,7 @@ mod list_wire;
 mod list_zero;
 mod listed;
 mod metrics;
+mod mixed_media;
 mod objects_apply;
 mod objects_crd;
 mod objects_create;
@@ -57,6 +62,7 @@ mod rv_lists;
 mod rv_reads;
 mod rv_too_large;
 mod samples;
+mod sealing;
 mod watch_beside;
 mod watch_bookmark;
 mod watch_bookmark_rules;
@@ -104,7 +110,12 @@ static TABLES: &[&[Check]] = &[
     arch_identical::CHECKS,
     encoding::CHECKS,
     roundtrip::CHECKS,
+    mixed_media::CHECKS,
     encryption::CHECKS,
+    encryption_binding::CHECKS,
+    encryption_kms::CHECKS,
+    encryption_matrix::CHECKS,
+    encryption_change::CHECKS,
     leases::CHECKS,
     rv::CHECKS,
     rv_reads::CHECKS,

@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use model::{Profile, ProfileStore, StoredResource};
+use model::{Profile, ProfilePlugin, ProfileStore, StoredResource};
 
 use super::words::{is_name, is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
 use crate::nearest::nearest;
 use crate::tree::Step;
+
+/// What boot calls a component of its own in a profile, or begins its name with.
+const TAKEN: [&str; 2] = ["kube-apiserver", "etcd-"];
+
+/// Flags of a plugin that boot sets.
+const SET_BY_BOOT: [&str; 3] = ["listen", "cert-file", "key-file"];
 
 /// The profile that checks run under when they name none.
 const DEFAULT: &str = "default";
@@ -16,10 +22,11 @@ const DEFAULT: &str = "default";
 const MADE_FROM_FIELDS: [(&str, &str); 3] =
     [("etcd-prefix", "prefix"), ("etcd-servers", "stores"), ("etcd-servers-overrides", "stores")];
 
-/// Checks the profiles. `resources` are all that are known to be built in, of whichever release.
+/// Checks the profiles. `components` are the names of all there are, `resources` all that are known to be built in, of whichever release.
 pub(crate) fn profiles<'a>(
     file: &mut Document<'_>,
     profiles: &[Profile],
+    components: &[&str],
     resources: impl Iterator<Item = &'a StoredResource>,
 ) {
     let built_in: Vec<String> =
@@ -28,7 +35,7 @@ pub(crate) fn profiles<'a>(
         file.refuse(at!["profiles"], format!("must have a profile named {DEFAULT}"));
     }
     for (i, profile) in profiles.iter().enumerate() {
-        let Profile { name, summary, apiserver, files: _, stores, prefix } = profile;
+        let Profile { name, summary, apiserver, files: _, plugins, stores, prefix } = profile;
         file.require(is_name(name), at!["profiles", i, "name"], "must be lower-case letters, digits and -");
         if profiles[..i].iter().any(|earlier| earlier.name == *name) {
             file.refuse(at!["profiles", i, "name"], format!("{name} is the name of another profile already"));
@@ -48,7 +55,38 @@ pub(crate) fn profiles<'a>(
             file.refuse(at!["profiles", i, "apiserver", *flag], format!("is made from `{field}`; delete it"));
         }
         check_files(file, i, profile, &known);
+        check_plugins(file, i, plugins, components, &known);
         check_stores(file, i, stores, &known, &built_in);
+    }
+}
+
+fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], components: &[&str], known: &[String]) {
+    for (j, plugin) in plugins.iter().enumerate() {
+        let ProfilePlugin { name, component, flags: own } = plugin;
+        let path = at!["profiles", i, "plugins", j, "name"];
+        file.require(is_name(name), path, "must be lower-case letters, digits and -");
+        if plugins[..j].iter().any(|earlier| earlier.name == *name) {
+            file.refuse(path, format!("{name} is the name of another plugin already"));
+        }
+        if TAKEN.iter().any(|taken| name.starts_with(taken)) {
+            file.refuse(path, format!("must not begin with {}", TAKEN.join(" or ")));
+        }
+        // Without any component the file that lists them is what is wrong.
+        if !components.is_empty() && !components.contains(&component.as_str()) {
+            let hint = nearest(component, components.iter().copied());
+            let hint = hint.map_or_else(String::new, |name| format!("; did you mean {name}?"));
+            file.refuse(
+                at!["profiles", i, "plugins", j, "component"],
+                format!("must be a component of components.yaml{hint}"),
+            );
+        }
+        flags(file, at!["profiles", i, "plugins", j, "flags"], own, known);
+        for flag in SET_BY_BOOT.iter().filter(|flag| own.contains_key(**flag)) {
+            file.refuse(
+                at!["profiles", i, "plugins", j, "flags", *flag],
+                "is set where the profile is started; delete it",
+            );
+        }
     }
 }
 
@@ -75,7 +113,8 @@ fn check_files(file: &mut Document<'_>, i: usize, profile: &Profile, known: &[St
         check_placeholders(file, path, text, &in_files);
         let mention = format!("{{run}}/{name}");
         let others = profile.files.iter().filter(|(other, _)| *other != name).map(|(_, text)| text);
-        if !profile.apiserver.values().chain(others).any(|text| text.contains(&mention)) {
+        let flags = profile.apiserver.values().chain(profile.plugins.iter().flat_map(|plugin| plugin.flags.values()));
+        if !flags.chain(others).any(|text| text.contains(&mention)) {
             file.refuse(path, format!("no flag of this profile mentions {mention}"));
         }
     }

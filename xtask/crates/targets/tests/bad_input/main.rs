@@ -72,6 +72,10 @@ profiles:
       - name: more
         resources: [/events]
         flags: {quota: \"1\"}
+    plugins:
+      - name: helper
+        component: store
+        flags: {socket: \"{run}/s\"}
 ";
 
 const RESOURCES: &str = "\
@@ -116,6 +120,7 @@ fn the_files_that_the_cases_change_are_good() {
     assert_eq!(catalogue.targets.len(), 2);
     assert_eq!(catalogue.profiles[1].stores[1].flags, BTreeMap::from([("quota".into(), "1".into())]));
     assert_eq!(catalogue.profiles[0].prefix, "/registry");
+    assert_eq!(catalogue.profiles[1].plugins[0].component, "store");
     assert_eq!(catalogue.resources["1.36"][1].stub, "{}");
     assert_eq!(catalogue.durations.cases["storage.one[json]"], 700);
     assert_eq!(catalogue.expectations[0].says, "too few");

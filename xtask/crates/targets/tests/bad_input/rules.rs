@@ -276,6 +276,12 @@ targets/profiles.yaml:16:21: profiles[1].stores[1].resources[0]: /events is in a
         ("profiles.yaml", "[/events]", "[events]", "targets/profiles.yaml:16:21: profiles[1].stores[1].resources[0]: must be `group/resource` of a built-in resource; did you mean /events?"),
         ("profiles.yaml", "[/events]", "[zzzz]", "targets/profiles.yaml:16:21: profiles[1].stores[1].resources[0]: must be `group/resource` of a built-in resource; core: /events"),
         ("profiles.yaml", "{quota: \"1\"}", "{quota: \"{nope}\"}", "targets/profiles.yaml:17:24: profiles[1].stores[1].flags.quota: unknown placeholder {nope}; known here: {run}, {store.main}, {store.more}"),
+        ("profiles.yaml", "name: helper", "name: Helper", "targets/profiles.yaml:19:15: profiles[1].plugins[0].name: must be lower-case letters, digits and -"),
+        ("profiles.yaml", "name: helper", "name: etcd-helper", "targets/profiles.yaml:19:15: profiles[1].plugins[0].name: must not begin with kube-apiserver or etcd-"),
+        ("profiles.yaml", "      - name: helper\n", "      - {name: helper, component: store}\n      - name: helper\n", "targets/profiles.yaml:20:15: profiles[1].plugins[1].name: helper is the name of another plugin already"),
+        ("profiles.yaml", "component: store", "component: storr", "targets/profiles.yaml:20:20: profiles[1].plugins[0].component: must be a component of components.yaml; did you mean store?"),
+        ("profiles.yaml", "{run}/s\"", "{rum}/s\"", "targets/profiles.yaml:21:25: profiles[1].plugins[0].flags.socket: unknown placeholder {rum}; known here: {run}, {store.main}, {store.more}"),
+        ("profiles.yaml", "{socket:", "{listen:", "targets/profiles.yaml:21:25: profiles[1].plugins[0].flags.listen: is set where the profile is started; delete it"),
         ("profiles.yaml", PROFILES, "profiles:\n  - name: default\n    summary: None.\n    stores: []\n", "targets/profiles.yaml:4:13: profiles[0].stores: must have at least one store"),
     ]);
 }

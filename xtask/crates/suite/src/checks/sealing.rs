@@ -1,0 +1,227 @@
+//! The profile `encrypted` as its checks need it: its EncryptionConfiguration, the keys in it and those of its KMS plugin,
+//! and with them the clear form of what its server stores.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use model::Resource;
+use ring::digest;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::{Value, json};
+
+use super::bytes::position;
+use crate::api::Request;
+use crate::check::{Stop, Verdict};
+use crate::ctx::Ctx;
+use crate::decrypt::{self, EncryptedObject, Provider, Sealed};
+use crate::object::{CONFIG_MAPS, CONTROLLER_REVISIONS, Object, POD_TEMPLATES, SECRETS, config_map};
+use crate::store::KeyValue;
+
+/// The EncryptionConfiguration.
+pub(super) const CONFIGURATION: &str = "encryption.yaml";
+/// The keys of the KMS plugin: lines `ID KEY`, and one `current ID`.
+pub(super) const KMS_KEYS: &str = "kms.keys";
+/// What the plugin binds a wrapped key to (targets/components/kms/plugin.go).
+pub(super) const KMS_LABEL: &str = "label.kms.archproof.example";
+
+/// A built-in resource with the provider that its entry of the configuration names first.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    pub(super) provider: Provider,
+    /// Of the key or the plugin.
+    pub(super) name: &'static str,
+    pub(super) resource: &'static Resource,
+}
+
+/// One resource for each provider.
+pub(super) fn kinds() -> [Kind; 4] {
+    [
+        Kind { provider: Provider::AesCbc, name: "cbc", resource: &CONFIG_MAPS },
+        Kind { provider: Provider::AesGcm, name: "gcm", resource: &SECRETS },
+        Kind { provider: Provider::Secretbox, name: "box", resource: &POD_TEMPLATES },
+        Kind { provider: Provider::KmsV2, name: "vault", resource: &CONTROLLER_REVISIONS },
+    ]
+}
+
+impl Kind {
+    pub(super) fn prefix(&self) -> String {
+        self.provider.prefix(self.name)
+    }
+
+    /// An object that carries `text`.
+    pub(super) fn object(&self, name: &str, text: &str) -> Object {
+        let object = Object::new(self.resource, name);
+        match self.resource.kind.as_str() {
+            "ConfigMap" => config_map(name).with("data.k", text),
+            "Secret" => object.with("data.k", STANDARD.encode(text)),
+            "PodTemplate" => object.with(
+                "template",
+                json!({"metadata": {"annotations": {"note": text}},
+                       "spec": {"containers": [{"name": "c", "image": "none"}]}}),
+            ),
+            _ => object.with("revision", 1).with("data.k", text),
+        }
+    }
+}
+
+/// What a file of the profile's private folder holds.
+pub(super) fn file(ctx: &Ctx, name: &str) -> anyhow::Result<String> {
+    let path: PathBuf = ctx.profile().dir.join(name);
+    std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))
+}
+
+/// Replaces such a file where the server reads it.
+pub(super) async fn write_file(ctx: &Ctx, name: &str, text: &str) -> Verdict {
+    let Some(control) = ctx.ground.cluster.control.clone() else {
+        return Err(Stop::Skipped { need: "control over the components".into() });
+    };
+    let (profile, name, text) = (ctx.profile().name.clone(), name.to_owned(), text.to_owned());
+    let task = tokio::task::spawn_blocking(move || control.write(&profile, &name, text.as_bytes()));
+    let written = task.await.map_err(|error| anyhow!("the control thread failed: {error}"))?;
+    Ok(written.map_err(|error| anyhow!(error))?)
+}
+
+/// The configuration as a value, for reading and changing.
+pub(super) fn configuration(ctx: &Ctx) -> anyhow::Result<Value> {
+    Ok(serde_yaml::from_str(&file(ctx, CONFIGURATION)?)?)
+}
+
+/// 32 fresh bytes, base64.
+pub(super) fn fresh_key() -> anyhow::Result<String> {
+    let mut key = [0; 32];
+    SystemRandom::new().fill(&mut key).map_err(|_| anyhow!("the system's random source gave nothing for a key"))?;
+    Ok(STANDARD.encode(key))
+}
+
+/// A provider entry with one key.
+pub(super) fn provider(kind: &str, name: &str, key: &str) -> Value {
+    json!({kind: {"keys": [{"name": name, "secret": key}]}})
+}
+
+/// The server's configuration is the one in the file: its metrics tell the digest of what it has loaded.
+pub(super) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String>, Stop> {
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let answer = ctx.send(&Request::get("/metrics")).await?;
+    let text = String::from_utf8_lossy(&answer.body);
+    let info = text.lines().find(|line| line.starts_with("apiserver_encryption_config_controller_last_config_info{"));
+    let Some(info) = info else {
+        return Err(Stop::Errored(anyhow!(
+            "the metrics do not tell which encryption configuration is loaded: {answer}"
+        )));
+    };
+    Ok(if info.contains(&hash) { Ok(()) } else { Err(info.to_owned()) })
+}
+
+/// Waits until the server has loaded what the file says, which an earlier case may have changed.
+pub(super) async fn settled(ctx: &Ctx) -> Verdict {
+    let text = file(ctx, CONFIGURATION)?;
+    let limit = Duration::from_secs(90) + ctx.limit(10.0);
+    let what = "the encryption configuration to be the one of the profile's file";
+    crate::wait::until(what, limit, Duration::from_millis(500), || async { is_loaded(ctx, &text).await }).await
+}
+
+/// A custom resource of a group that has the kind's provider. A value that cannot be read stops the server's cache of its
+/// resource for half a minute, also when it is gone: the cache asks again for the same event (client-go
+/// tools/cache/reflector.go, "Retrying watch after internal error"). So such values go to resources that nobody else has.
+pub(super) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> Result<Resource, Stop> {
+    let group = match kind.provider {
+        Provider::AesCbc => "aescbc",
+        Provider::AesGcm => "aesgcm",
+        Provider::Secretbox => "secretbox",
+        Provider::KmsV1 | Provider::KmsV2 => "kms",
+    };
+    ctx.define(&format!("{group}.archproof.example"), plural, name).await
+}
+
+/// The value's parts; the check fails if it is not encrypted.
+pub(super) fn sealed(stored: &KeyValue) -> Result<Sealed<'_>, Stop> {
+    let parts = decrypt::sealed(&stored.value).map_err(|fault| wrong(stored, &fault))?;
+    parts.ok_or_else(|| wrong(stored, "is not encrypted"))
+}
+
+/// The clear form, with the keys of the profile's files.
+pub(super) fn clear(ctx: &Ctx, stored: &KeyValue) -> Result<Vec<u8>, Stop> {
+    let parts = sealed(stored)?;
+    let place = stored.key.as_bytes();
+    let opened = match parts.provider {
+        Provider::KmsV2 => {
+            let object = decrypt::encrypted_object(parts.body).map_err(|fault| wrong(stored, &fault))?;
+            let source = unwrapped(&file(ctx, KMS_KEYS)?, &object).map_err(|fault| wrong(stored, &fault))?;
+            object.open(&source, place)
+        }
+        _ => {
+            decrypt::open(&parts, &key_in(&configuration(ctx)?, &parts).map_err(|fault| wrong(stored, &fault))?, place)
+        }
+    };
+    opened.map_err(|fault| wrong(stored, &fault))
+}
+
+fn wrong(stored: &KeyValue, fault: &str) -> Stop {
+    Stop::failed(format!("the value of {}: {fault}", stored.key))
+}
+
+/// The key that a value's prefix names.
+fn key_in(configuration: &Value, parts: &Sealed<'_>) -> Result<Vec<u8>, String> {
+    let word = match parts.provider {
+        Provider::AesCbc => "aescbc",
+        Provider::AesGcm => "aesgcm",
+        _ => "secretbox",
+    };
+    let entries = configuration["resources"].as_array().into_iter().flatten();
+    let providers = entries.filter_map(|entry| entry["providers"].as_array()).flatten();
+    let mut keys = providers.filter_map(|provider| provider[word]["keys"].as_array()).flatten();
+    let key = keys.find(|key| key["name"] == parts.name).and_then(|key| STANDARD.decode(key["secret"].as_str()?).ok());
+    key.ok_or_else(|| format!("the configuration has no {word} key `{}`", parts.name))
+}
+
+/// A key of the plugin's file: 32 bytes.
+pub(super) fn kms_key(keys: &str, id: &str) -> Option<Vec<u8>> {
+    let text = keys.lines().find_map(|line| line.strip_prefix(id)?.strip_prefix(' '))?;
+    STANDARD.decode(text.trim()).ok()
+}
+
+/// The seed, as the plugin unwraps it.
+fn unwrapped(keys: &str, object: &EncryptedObject<'_>) -> Result<Vec<u8>, String> {
+    let key = kms_key(keys, object.key_id).ok_or_else(|| format!("the plugin has no key `{}`", object.key_id))?;
+    let label = object.annotations.iter().find(|(name, _)| *name == KMS_LABEL);
+    let (_, label) = label.ok_or_else(|| format!("the plugin's annotation {KMS_LABEL} is not stored"))?;
+    let bound = [object.key_id.as_bytes(), b"\n", label].concat();
+    decrypt::open_gcm(object.source, &key, &bound).map_err(|fault| format!("the wrapped seed: {fault}"))
+}
+
+/// Whether any of `texts` stands in the bytes.
+pub(super) fn shown<'a>(bytes: &[u8], texts: &[&'a str]) -> Option<&'a str> {
+    texts.iter().copied().find(|text| !text.is_empty() && position(bytes, text.as_bytes()).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_by_provider_and_name() {
+        let configuration = json!({"resources": [
+            {"resources": ["configmaps"], "providers": [{"aescbc": {"keys": [{"name": "k", "secret": "Yw=="}]}}]},
+            {"resources": ["secrets"], "providers": [
+                {"aesgcm": {"keys": [{"name": "j", "secret": "ag=="}, {"name": "k", "secret": "cw=="}]}},
+                {"identity": {}},
+            ]},
+        ]});
+        let parts = |provider, name| Sealed { provider, name, body: b"" };
+        assert_eq!(key_in(&configuration, &parts(Provider::AesGcm, "k")).unwrap(), b"s");
+        assert_eq!(key_in(&configuration, &parts(Provider::AesCbc, "k")).unwrap(), b"c");
+        assert!(key_in(&configuration, &parts(Provider::AesCbc, "j")).is_err());
+        assert!(key_in(&configuration, &parts(Provider::Secretbox, "k")).is_err());
+    }
+
+    #[test]
+    fn a_key_of_the_plugin_is_found_by_its_whole_id() {
+        let keys = "current b\na AQ==\nb Ag==\n";
+        assert_eq!(kms_key(keys, "b"), Some(vec![2]));
+        assert_eq!(kms_key(keys, "c"), None);
+        assert_eq!(kms_key("bb Ag==\n", "b"), None);
+    }
+}
