@@ -106,7 +106,7 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
             "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, etcd, etcdctl, \
-             etcdutl, kms-plugin, init"
+             etcdutl, kms-plugin, init, kine"
                 .into(),
         ),
         (
