@@ -21,6 +21,7 @@ mod agree;
 mod bookmarks;
 mod content;
 mod court;
+pub mod fault;
 mod gaps;
 mod gets;
 mod keys;

@@ -1,6 +1,7 @@
 //! What a check works with: recorded requests, a namespace of its own, the raw store, random choices, deadlines.
 
 mod clean_up;
+mod held;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -93,6 +94,17 @@ impl Ctx {
         let namespace = self.namespace().await?.to_owned();
         let worker = Ctx::new(Arc::clone(&self.ground), &format!("{}/{name}", self.client), self.seed);
         Ok(Ctx { namespace: OnceCell::new_with(Some(namespace)), ..worker })
+    }
+
+    /// A worker that asks another apiserver of the profile.
+    pub(crate) async fn worker_at(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
+        let ground = Ground {
+            cluster: self.ground.cluster.clone(),
+            profile: ProfileInfo { apiserver: apiserver.to_owned(), ..self.ground.profile.clone() },
+            stores: self.ground.stores.clone(),
+            resources: Arc::clone(&self.ground.resources),
+        };
+        Ok(Ctx { ground: Arc::new(ground), ..self.worker(name).await? })
     }
 
     pub fn profile(&self) -> &ProfileInfo {
@@ -349,11 +361,11 @@ impl Ctx {
             return Err(Stop::Skipped { need: "control over the components".into() });
         };
         let name = format!("{}/{component}", self.profile().name);
-        let is_apiserver = component == "kube-apiserver";
+        let starts = component == "kube-apiserver" && matches!(action, Action::Start | Action::Restart { .. });
         let task = tokio::task::spawn_blocking(move || control.apply(&name, &action));
         let result = task.await.map_err(|error| anyhow!("the control thread failed: {error}"))?;
         result.map_err(|error| anyhow!(error))?;
-        if is_apiserver {
+        if starts {
             self.ground.stores.values().for_each(|(_, recorder)| recorder.restart());
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! What is broken, and by which check that must be noticed. Each file holds the rows of one topic and their functions.
 
+mod fault;
 mod flags;
 mod get;
 mod list;
@@ -66,7 +67,7 @@ use mutants;
 
 /// Every mutant there is, by topic.
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
-    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS].into_iter().flatten()
+    [watch::MUTANTS, list::MUTANTS, get::MUTANTS, write::MUTANTS, flags::MUTANTS, fault::MUTANTS].into_iter().flatten()
 }
 
 /// The profile that a row names, or `default`.

@@ -10,6 +10,7 @@ mod cc_finalizers;
 mod cc_patch;
 mod encoding;
 mod encryption;
+mod fault_restart;
 mod history;
 mod layout;
 mod layout_custom;
@@ -75,6 +76,7 @@ static TABLES: &[&[Check]] = &[
     cc_patch::CHECKS,
     cc_fields::CHECKS,
     history::CHECKS,
+    fault_restart::CHECKS,
 ];
 
 #[cfg(test)]
