@@ -106,6 +106,8 @@ pub trait Control: Send + Sync {
 pub enum Action {
     /// Start after a stop or kill, with the last flags.
     Start,
+    /// Like `Start`, this once without a variable of its environment.
+    StartWithout { variable: String },
     /// TERM, then KILL after a grace period.
     Stop,
     /// SIGKILL.

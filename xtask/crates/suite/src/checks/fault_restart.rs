@@ -8,7 +8,7 @@ use model::Level::{Extra, Must, Should};
 use crate::check::{Check, Need, Verdict};
 use crate::ctx::Ctx;
 use crate::load::{self, Servers};
-use crate::object::{CONFIG_MAPS, CORE_EVENTS};
+use crate::object::CORE_EVENTS;
 use crate::{expect, scenario, wait};
 
 pub(super) static CHECKS: &[Check] = &[
@@ -94,7 +94,6 @@ async fn apiserver_restart(ctx: &Ctx) -> Verdict {
         ("unanswered", 1),
         ("watches resumed", 4),
         ("watches resumed that had missed events", 2),
-        ("watches expired", 1),
     ];
     load::through(ctx, &Servers::first(ctx), &minima, restart(ctx, APISERVER)).await
 }
@@ -135,13 +134,7 @@ async fn apiserver_kills(ctx: &Ctx) -> Verdict {
     let kills = async {
         for _ in 0..KILLS {
             restart(ctx, APISERVER).await?;
-            let store = ctx.store(&CONFIG_MAPS);
-            let goal = store.revision().await? + BETWEEN;
-            wait::until("writes between two kills", ctx.limit(60.0), Duration::from_millis(20), || async {
-                let now = store.revision().await?;
-                Ok(if now >= goal { Ok(()) } else { Err(format!("revision {now}, awaited {goal}")) })
-            })
-            .await?;
+            load::progress(ctx, BETWEEN).await?;
         }
         Ok(())
     };

@@ -11,6 +11,8 @@ mod cc_patch;
 mod encoding;
 mod encryption;
 mod fault_restart;
+mod fault_store;
+mod fault_watch;
 mod history;
 mod layout;
 mod layout_custom;
@@ -77,6 +79,8 @@ static TABLES: &[&[Check]] = &[
     cc_fields::CHECKS,
     history::CHECKS,
     fault_restart::CHECKS,
+    fault_watch::CHECKS,
+    fault_store::CHECKS,
 ];
 
 #[cfg(test)]

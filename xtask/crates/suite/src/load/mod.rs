@@ -97,6 +97,17 @@ pub(crate) async fn through(
     Ok(())
 }
 
+/// Waits until so many more revisions are in the store.
+pub(crate) async fn progress(ctx: &Ctx, revisions: i64) -> Verdict {
+    let store = ctx.store(&CONFIG_MAPS);
+    let goal = store.revision().await? + revisions;
+    wait::until("more writes to reach the store", ctx.limit(PROGRESS), LOOK_EVERY, || async {
+        let now = store.revision().await?;
+        Ok(if now >= goal { Ok(()) } else { Err(format!("revision {now}, awaited {goal}")) })
+    })
+    .await
+}
+
 async fn account(
     ctx: &Ctx,
     servers: &Servers,

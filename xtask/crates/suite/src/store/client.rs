@@ -126,6 +126,16 @@ impl Store {
         self.call::<_, wire::HeaderOnly>("KV", "Compact", request).await.map(drop)
     }
 
+    /// Takes back the alarms of all members.
+    pub(crate) async fn disarm_alarms(&self) -> Result<(), StoreError> {
+        let list: wire::AlarmResponse = self.call("Maintenance", "Alarm", wire::AlarmRequest::default()).await?;
+        for alarm in list.alarms {
+            let request = wire::AlarmRequest { action: wire::DEACTIVATE, member_id: alarm.member_id, alarm: alarm.alarm };
+            self.call::<_, wire::AlarmResponse>("Maintenance", "Alarm", request).await?;
+        }
+        Ok(())
+    }
+
     pub async fn lease(&self, id: i64) -> Result<LeaseInfo, StoreError> {
         let request = wire::LeaseTimeToLiveRequest { id, keys: true };
         let answer: wire::LeaseTimeToLiveResponse = self.call("Lease", "LeaseTimeToLive", request).await?;

@@ -112,6 +112,33 @@ pub(crate) struct LeaseTimeToLiveResponse {
     pub(crate) keys: Vec<Vec<u8>>,
 }
 
+/// The action of an [`AlarmRequest`] that takes an alarm back; the default lists them.
+pub(crate) const DEACTIVATE: i32 = 2;
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AlarmRequest {
+    #[prost(int32, tag = "1")]
+    pub(crate) action: i32,
+    #[prost(uint64, tag = "2")]
+    pub(crate) member_id: u64,
+    #[prost(int32, tag = "3")]
+    pub(crate) alarm: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AlarmMember {
+    #[prost(uint64, tag = "1")]
+    pub(crate) member_id: u64,
+    #[prost(int32, tag = "2")]
+    pub(crate) alarm: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AlarmResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) alarms: Vec<AlarmMember>,
+}
+
 /// One of the fields is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchRequest {
