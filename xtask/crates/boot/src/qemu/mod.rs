@@ -27,8 +27,9 @@ use proc::{RunDir, interrupt};
 use crate::Topology;
 use crate::booted::{Booted, Saved};
 use crate::execution::{REFERENCE, check_version, numbers};
-use crate::flags::{self, StorePorts};
+use crate::flags::{self, Member, StorePorts};
 use crate::host::{Host, Program};
+use crate::members;
 use crate::pki::{self, Pki};
 use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, side_by_side, wake};
 
@@ -456,9 +457,9 @@ pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
 /// The names of everything that listens, in the order of the profiles.
 fn listeners(profiles: &[Profile]) -> Vec<String> {
     let of = |profile: &Profile| {
-        let stores = profile.stores.iter().map(|store| format!("{}/etcd-{}", profile.name, store.name));
+        let stores = profile.stores.iter().flat_map(|store| members::stores(profile, store));
         let mut names: Vec<String> = stores.flat_map(|name| [name.clone(), format!("{name}/peer")]).collect();
-        names.push(format!("{}/kube-apiserver", profile.name));
+        names.extend(members::apiservers(profile));
         names
     };
     profiles.iter().flat_map(of).collect()
@@ -471,9 +472,15 @@ fn fingerprint(profile: &Profile) -> anyhow::Result<String> {
     let servers = profile.stores.iter().map(|store| (store.name.clone(), flags::url(1))).collect();
     let mut all = vec![flags::apiserver(profile, Path::new(ROOT), 1, "0.0.0.0", &servers, &pki)?];
     let ports = StorePorts { client: 1, peer: 2 };
-    let etcd = |store| flags::etcd(store, Path::new(ROOT), &ports, "0.0.0.0", &pki);
-    all.extend(profile.stores.iter().map(etcd));
-    Ok(serde_json::to_string(&all)?)
+    for store in &profile.stores {
+        let names = members::stores(profile, store);
+        let peers: Vec<_> = names.iter().map(|name| (members::short(name).to_owned(), ports.clone())).collect();
+        let etcd = |(name, _): &(String, StorePorts)| {
+            flags::etcd(store, &Member::new(name, &peers, 1.0), Path::new(ROOT), &ports, "0.0.0.0", &pki)
+        };
+        all.extend(peers.iter().map(etcd));
+    }
+    Ok(serde_json::to_string(&(all, profile.apiservers))?)
 }
 
 /// Lets every component answer, which also proves that the store behind an apiserver answers. Of profiles that rest only
