@@ -107,6 +107,12 @@ impl Ctx {
         Ok(Ctx { ground: Arc::new(ground), ..self.worker(name).await? })
     }
 
+    /// The addresses of all apiservers of the profile, this client's first.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        let more = self.profile().apiservers.iter().skip(1);
+        std::iter::once(&self.profile().apiserver).chain(more).cloned().collect()
+    }
+
     pub fn profile(&self) -> &ProfileInfo {
         &self.ground.profile
     }
@@ -422,6 +428,13 @@ impl Ctx {
         let request = Request::new(Method::POST, resource.path(Some(namespace))).json(&object.0);
         self.note_made(resource, namespace, object.name());
         self.ask(Question { verb: Verb::Create, resource, namespace, name: object.name(), request }).await
+    }
+
+    /// Lets the clean-up clear a collection of the case's namespace, in which only workers make something.
+    pub(crate) async fn workers_make(&self, resource: &Resource) -> anyhow::Result<()> {
+        let namespace = self.namespace().await?;
+        self.note_made(resource, namespace, "");
+        Ok(())
     }
 
     fn note_made(&self, resource: &Resource, namespace: &str, name: &str) {

@@ -1,16 +1,11 @@
-//! A store that does not answer, that is full, or that is killed while it forgets.
+//! A store that does not start, that is full, or that is killed while it forgets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::future::try_join_all;
-use http::Method;
 use model::Action;
 use model::Level::{Extra, Should};
-use model::history::Change;
-use serde_json::json;
 
-use crate::api::{Request, Response};
 use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::load::{self, Servers};
@@ -19,36 +14,6 @@ use crate::watch::WatchOptions;
 use crate::{expect, expect_eq, scenario, wait};
 
 pub(super) static CHECKS: &[Check] = &[
-    Check {
-        id: "fault.write-timeout-ambiguous",
-        level: Should,
-        requirement: "A write whose answer never came is in the store once, with one revision, or not at all: the same \
-                      POST again is answered 409 AlreadyExists or 201, the same PUT 409 Conflict or 200, the same DELETE \
-                      404 or 200, and nothing takes effect twice.",
-        source: "etcd tests/robustness (a failed operation may be persisted); apiserver pkg/storage/etcd3/store.go",
-        observed: "etcd is stopped (SIGSTOP); creates, updates and conditional deletes are sent, whose time runs out at \
-                   the server (`timeout`) or whose client goes away. None may be answered as done. etcd goes on; each is \
-                   sent again with another value. The raw history must hold exactly one of the two.",
-        by_hand: "kill -STOP $(pidof etcd); kubectl create configmap a --request-timeout=1s; kill -CONT $(pidof etcd); \
-                  kubectl create configmap a; etcdctl get /registry/configmaps/default/a -w fields",
-        profiles: &["disruptive"],
-        needs: &[Need::Control, Need::Exclusive],
-        run: scenario!(ambiguous),
-    },
-    Check {
-        id: "fault.readyz",
-        level: Should,
-        requirement: "While a store does not answer, the apiserver says so: /readyz fails with `etcd` and `etcd-readiness`, \
-                      or `etcd-override-N` and `etcd-override-readiness-N`, by which of the stores it is; /livez fails \
-                      with the former; both recover with the store.",
-        source: "apiserver pkg/server/options/etcd.go (addEtcdHealthEndpoint)",
-        observed: "The store of the Events, then the main one, is stopped (SIGSTOP), and /readyz and /livez are read \
-                   until they say so, and again until they are well.",
-        by_hand: "kill -STOP $(pidof etcd); kubectl get --raw '/readyz?verbose'; kill -CONT $(pidof etcd)",
-        profiles: &["split-events"],
-        needs: &[Need::Control, Need::Exclusive],
-        run: scenario!(readyz),
-    },
     Check {
         id: "fault.etcd-unsupported-arch",
         level: Should,
@@ -95,96 +60,8 @@ pub(super) static CHECKS: &[Check] = &[
 const ETCD: &str = "etcd-main";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A write that will not be answered.
-#[derive(Clone, Copy)]
-struct Lost {
-    kind: Kind,
-    way: Way,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Create,
-    Update,
-    Delete,
-}
-
-/// Who gives up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Server,
-    Client,
-}
-
-/// Of each kind and way.
-const OF_EACH: usize = 2;
-
-async fn ambiguous(ctx: &Ctx) -> Verdict {
-    let kinds = [Kind::Create, Kind::Update, Kind::Delete];
-    let losts = kinds.iter().flat_map(|&kind| [Way::Server, Way::Client].map(|way| Lost { kind, way }));
-    let mut writes = Vec::new();
-    for (number, lost) in losts.flat_map(|lost| [lost; OF_EACH]).enumerate() {
-        let name = format!("k{number}");
-        let made = load::sample(ctx.namespace().await?, &CONFIG_MAPS, &name, "begin");
-        let object = if lost.kind == Kind::Create { made } else { ctx.create(&CONFIG_MAPS, &made).await? };
-        writes.push((lost, object));
-    }
-    let held = ctx.hold(ETCD).await?;
-    let answers = try_join_all(writes.iter().map(|(lost, object)| lose(ctx, *lost, object))).await;
-    held.release().await?;
-    for (answer, (lost, _)) in answers?.iter().zip(&writes) {
-        let done = answer.as_ref().is_some_and(Response::is_success);
-        expect!(!done, "a {:?} was answered as done while etcd stood still", lost.kind);
-        ctx.count(if answer.is_some() { "answered that its time ran out" } else { "not answered" }, 1);
-    }
-    settle(ctx, "settled").await?;
-    for (lost, object) in &writes {
-        again(ctx, *lost, object).await?;
-    }
-    let last = settle(ctx, "last").await?;
-    let recorder = ctx.recorder(&CONFIG_MAPS);
-    wait::until("the record of the last write", ctx.limit(30.0), LOOK_EVERY, || async {
-        let seen = recorder.last_revision();
-        Ok(if seen >= last { Ok(()) } else { Err(format!("revision {seen}")) })
-    })
-    .await?;
-    for (lost, object) in &writes {
-        once(ctx, *lost, object).await?;
-    }
-    Ok(())
-}
-
-/// Sends a write to a store that stands still; None if its client went away.
-async fn lose(ctx: &Ctx, lost: Lost, object: &Object) -> anyhow::Result<Option<Response>> {
-    let limit = ctx.limit(1.0);
-    let request = request(ctx, lost.kind, object, "first").await?;
-    match lost.way {
-        Way::Server => {
-            let request = request.query(format!("timeout={}ms", limit.as_millis()));
-            Ok(Some(ctx.send(&request).await?))
-        }
-        Way::Client => match tokio::time::timeout(limit, ctx.send(&request)).await {
-            Ok(answer) => Ok(Some(answer?)),
-            Err(_) => Ok(None),
-        },
-    }
-}
-
-async fn request(ctx: &Ctx, kind: Kind, object: &Object, id: &str) -> anyhow::Result<Request> {
-    let collection = CONFIG_MAPS.path(Some(ctx.namespace().await?));
-    let path = format!("{collection}/{}", object.name());
-    let with_id = || object.clone().with("data.by", judge::fault::id_text(id)).0;
-    Ok(match kind {
-        Kind::Create => Request::new(Method::POST, collection).json(&with_id()),
-        Kind::Update => Request::new(Method::PUT, path).json(&with_id()),
-        Kind::Delete => Request::new(Method::DELETE, path).json(&json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"resourceVersion": object.rv_text()},
-        })),
-    })
-}
-
 /// Waits until the server writes again; gives the revision.
-async fn settle(ctx: &Ctx, name: &str) -> Result<i64, Stop> {
+pub(super) async fn settle(ctx: &Ctx, name: &str) -> Result<i64, Stop> {
     let object = load::sample(ctx.namespace().await?, &CONFIG_MAPS, name, name);
     wait::until("a write to be answered again", ctx.limit(60.0), LOOK_EVERY, || async {
         let answer = ctx.try_create(&CONFIG_MAPS, &object).await?;
@@ -197,96 +74,6 @@ async fn settle(ctx: &Ctx, name: &str) -> Result<i64, Stop> {
     .await
 }
 
-/// The same write again, with another value: done, or refused since the first one was.
-async fn again(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
-    let answer = ctx.send(&request(ctx, lost.kind, object, "again").await?).await?;
-    let (done, refused) = match lost.kind {
-        Kind::Create => (answer.status == 201, answer.is(409, "AlreadyExists")),
-        Kind::Update => (answer.status == 200, answer.is(409, "Conflict")),
-        Kind::Delete => (answer.status == 200, answer.is(404, "NotFound")),
-    };
-    expect!(done || refused, "the {:?} of {} again was answered {answer}", lost.kind, object.name());
-    ctx.count(if refused { "there once" } else { "not there" }, 1);
-    let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
-    let first = effects(ctx, &key, lost.kind, "first");
-    // A delete looks the same, whoever made it.
-    if lost.kind != Kind::Delete {
-        let stored = ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
-        let by = judge::fault::id_in(&stored.value).unwrap_or_default().to_owned();
-        expect_eq!(by, if refused { "first" } else { "again" }, "whose value {key} has after the second {:?}", lost.kind);
-        expect!(first <= 1, "the first {:?} of {key} is in the history {first} times", lost.kind);
-    }
-    Ok(())
-}
-
-/// Exactly one of the two is in the history, once.
-async fn once(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
-    let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
-    let counts = match lost.kind {
-        Kind::Delete => (effects(ctx, &key, lost.kind, ""), 0),
-        _ => (effects(ctx, &key, lost.kind, "first"), effects(ctx, &key, lost.kind, "again")),
-    };
-    expect_eq!(counts.0 + counts.1, 1, "how often one of the two {:?}s of {key} took effect: {counts:?}", lost.kind);
-    Ok(())
-}
-
-fn effects(ctx: &Ctx, key: &str, kind: Kind, id: &str) -> usize {
-    let changes = ctx.recorder(&CONFIG_MAPS).changes_of(key);
-    let made = changes.iter().filter(|revision| match kind {
-        Kind::Delete => revision.kind == Change::Delete,
-        _ => judge::fault::id_in(&revision.value) == Some(id),
-    });
-    made.count()
-}
-
-async fn readyz(ctx: &Ctx) -> Verdict {
-    well(ctx, &["etcd", "etcd-readiness", "etcd-override-0", "etcd-override-readiness-0"]).await?;
-    let main = ["etcd", "etcd-readiness"];
-    let events = ["etcd-override-0", "etcd-override-readiness-0"];
-    for (component, ill, others) in [("etcd-events", events, main), (ETCD, main, events)] {
-        let held = ctx.hold(component).await?;
-        let body = until_ill(ctx, "/readyz", &ill).await?;
-        for other in others {
-            expect!(!body.contains(&format!("[-]{other} ")), "/readyz blames {other} for {component}: {body}");
-        }
-        until_ill(ctx, "/livez", &ill[..1]).await?;
-        held.release().await?;
-        well(ctx, &ill).await?;
-        ctx.count("stores stopped", 1);
-    }
-    Ok(())
-}
-
-/// Waits until a health endpoint fails with all of these checks.
-async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, Stop> {
-    let what = format!("{path} to fail with {}", checks.join(" and "));
-    let ill = wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
-        let answer = ctx.send(&Request::get(path).query("verbose=true")).await?;
-        let body = String::from_utf8_lossy(&answer.body).into_owned();
-        let fail = answer.status == 500 && checks.iter().all(|check| body.contains(&format!("[-]{check} failed")));
-        Ok(if fail { Ok(body) } else { Err(answer.to_string()) })
-    });
-    match ill.await {
-        // Stopped for so long, a store must have been missed: the server keeps silent about it.
-        Err(Stop::TimedOut { what }) => Err(Stop::failed(format!("in vain waited for {what}"))),
-        other => other,
-    }
-}
-
-async fn well(ctx: &Ctx, checks: &[&str]) -> Verdict {
-    for (path, which) in [("/readyz", checks), ("/livez", &checks[..1])] {
-        let what = format!("{path} to be well with {}", which.join(" and "));
-        wait::until(&what, ctx.limit(60.0), LOOK_EVERY, || async {
-            let answer = ctx.send(&Request::get(path).query("verbose=true")).await?;
-            let body = String::from_utf8_lossy(&answer.body).into_owned();
-            let well = answer.status == 200 && which.iter().all(|check| body.contains(&format!("[+]{check} ok")));
-            Ok(if well { Ok(()) } else { Err(answer.to_string()) })
-        })
-        .await?;
-    }
-    Ok(())
-}
-
 const VARIABLE: &str = "ETCD_UNSUPPORTED_ARCH";
 const TOLERATED: &str = "running etcd on unsupported architecture since ETCD_UNSUPPORTED_ARCH is set";
 const REFUSED: &str = "Refusing to run etcd on unsupported architecture since ETCD_UNSUPPORTED_ARCH is not set";
@@ -294,7 +81,7 @@ const REFUSED: &str = "Refusing to run etcd on unsupported architecture since ET
 async fn unsupported_arch(ctx: &Ctx) -> Verdict {
     let before = ctx.store(&CONFIG_MAPS).revision().await?;
     let is_supported = !ctx.log(ETCD)?.contains(TOLERATED);
-    ctx.control(ETCD, Action::Stop).await?;
+    ctx.control(ETCD, Action::Kill).await?;
     let started = ctx.control(ETCD, Action::StartWithout { variable: VARIABLE.into() }).await;
     let refused = match &started {
         Ok(()) => None,
@@ -321,20 +108,42 @@ async fn unsupported_arch(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-const COMPACTIONS: usize = 3;
+/// From the begin of a compaction: before it is noted, in its middle, and near its end.
+const KILLED_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(120), Duration::from_millis(300)];
 /// Revisions between two compactions.
 const BETWEEN: i64 = 40;
 
 async fn compaction_kill(ctx: &Ctx) -> Verdict {
+    slow_compaction(ctx, true).await?;
+    let seen = compactions_and_kills(ctx).await;
+    slow_compaction(ctx, false).await?;
+    seen
+}
+
+/// Starts etcd so that a compaction takes steps of a few keys with pauses between them, or with its own flags again.
+async fn slow_compaction(ctx: &Ctx, slow: bool) -> Verdict {
+    let flags = [("compaction-batch-limit", "10"), ("compaction-sleep-interval", "30ms")];
+    let value = |value: &str| if slow { value.to_owned() } else { String::new() };
+    let flags = flags.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect();
+    // Asked to end, etcd would wait for those who watch.
+    ctx.control(ETCD, Action::Kill).await?;
+    ctx.control(ETCD, Action::Restart { flags }).await
+}
+
+async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
     let (store, recorder) = (ctx.store(&CONFIG_MAPS), ctx.recorder(&CONFIG_MAPS));
     let kills = async {
         let mut forgotten = 0;
-        for _ in 0..COMPACTIONS {
+        for wait in KILLED_AFTER {
             load::progress(ctx, BETWEEN).await?;
             // What is not recorded yet must not be compacted.
             let revision = recorder.last_revision();
             recorder.compaction(revision);
-            let (compacted, killed) = futures::join!(store.compact(revision), ctx.control(ETCD, Action::Kill));
+            let kill = async {
+                wait::pause(wait).await;
+                ctx.control(ETCD, Action::Kill).await
+            };
+            let (compacted, killed) = futures::join!(store.compact(revision), kill);
             killed?;
             ctx.control(ETCD, Action::Start).await?;
             if compacted.is_ok() {
@@ -348,7 +157,8 @@ async fn compaction_kill(ctx: &Ctx) -> Verdict {
         }
         Ok(())
     };
-    load::through(ctx, &Servers::first(ctx), &[("unanswered", 1)], kills).await
+    let minima = [("unanswered", 1), ("compactions that took effect", 1)];
+    load::through(ctx, &Servers::first(ctx), &minima, kills).await
 }
 
 /// What was refused as compacted once is refused.
@@ -377,6 +187,7 @@ async fn disk_full(ctx: &Ctx) -> Verdict {
 /// An empty quota is etcd's own.
 async fn quota(ctx: &Ctx, bytes: &str) -> Verdict {
     let flags = BTreeMap::from([("quota-backend-bytes".to_owned(), bytes.to_owned())]);
+    ctx.control(ETCD, Action::Kill).await?;
     ctx.control(ETCD, Action::Restart { flags }).await
 }
 

@@ -10,7 +10,10 @@ mod cc_finalizers;
 mod cc_patch;
 mod encoding;
 mod encryption;
+mod fault_ha;
+mod fault_lost;
 mod fault_restart;
+mod fault_silent;
 mod fault_store;
 mod fault_watch;
 mod history;
@@ -80,7 +83,10 @@ static TABLES: &[&[Check]] = &[
     history::CHECKS,
     fault_restart::CHECKS,
     fault_watch::CHECKS,
+    fault_lost::CHECKS,
+    fault_silent::CHECKS,
     fault_store::CHECKS,
+    fault_ha::CHECKS,
 ];
 
 #[cfg(test)]

@@ -18,6 +18,15 @@ impl Servers {
         Servers(vec![ctx.profile().apiserver.clone()])
     }
 
+    /// All of the profile, and there must be more than one.
+    pub(crate) fn all(ctx: &Ctx) -> Result<Servers, Stop> {
+        let all = ctx.servers();
+        if all.len() < 2 {
+            return Err(Stop::Skipped { need: "a second apiserver".into() });
+        }
+        Ok(Servers(all))
+    }
+
     /// A client of that name; clients of different numbers begin at different servers.
     pub(super) async fn clients(&self, ctx: &Ctx, name: &str, number: usize) -> Result<Clients, Stop> {
         let mut at_each = Vec::new();

@@ -115,7 +115,9 @@ async fn account(
     fault: impl Future<Output = Verdict>,
 ) -> Result<Account, Stop> {
     let collections: [&'static Resource; 2] = [&CONFIG_MAPS, &CORE_EVENTS];
-    ctx.namespace().await?;
+    for resource in collections {
+        ctx.workers_make(resource).await?;
+    }
     let watchers = watchers(ctx, servers, board, &collections).await?;
     let work = async {
         let writers = try_join_all(writers(ctx, servers, board, &collections).await?);

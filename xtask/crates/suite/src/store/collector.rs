@@ -104,7 +104,10 @@ impl Watcher {
         for attempt in 0u64.. {
             match self.watch_once(attempt > 0).await {
                 Ok(()) => {}
-                Err(Trouble::Broken) => crate::wait::pause(REOPEN_PAUSE).await,
+                Err(Trouble::Broken) => {
+                    self.store.next_member();
+                    crate::wait::pause(REOPEN_PAUSE).await;
+                }
                 Err(Trouble::Lost(error)) => return error,
             }
         }
