@@ -129,7 +129,9 @@ pub(crate) fn apiserver(
     let overrides: Vec<String> = profile
         .stores
         .iter()
-        .flat_map(|store| store.resources.iter().map(|resource| format!("{resource}#{}", servers[&store.name].replace(',', ";"))))
+        .flat_map(|store| {
+            store.resources.iter().map(|resource| format!("{resource}#{}", servers[&store.name].replace(',', ";")))
+        })
         .collect();
     if !overrides.is_empty() {
         flags.insert("etcd-servers-overrides".into(), overrides.join(","));

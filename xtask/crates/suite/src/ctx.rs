@@ -388,6 +388,13 @@ impl Ctx {
 
     /// Makes a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until it is served.
     pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
+        let resource = self.define_unasked(group, plural, kind).await?;
+        self.wait_until_served(&resource).await?;
+        Ok(resource)
+    }
+
+    /// Like [`Ctx::define`], but nobody has asked for the resource yet, and the server has no storage for it.
+    pub(crate) async fn define_unasked(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
         let name = format!("{plural}.{group}");
         let definition = Object::new(&DEFINITIONS, &name).with(
             "spec",
@@ -401,16 +408,14 @@ impl Ctx {
             }),
         );
         self.create(&DEFINITIONS, &definition).await?;
-        let resource = Resource {
+        Ok(Resource {
             group: group.into(),
             version: "v1".into(),
             plural: plural.into(),
             kind: kind.into(),
             namespaced: true,
             stored_at: format!("{group}/{plural}"),
-        };
-        self.wait_until_served(&resource).await?;
-        Ok(resource)
+        })
     }
 
     /// Waits until a list of the resource is answered 200.

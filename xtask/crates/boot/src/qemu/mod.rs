@@ -450,8 +450,8 @@ pub fn saves(version: &str) -> bool {
 
 /// MiB for the guest with these profiles.
 pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
-    let profiles = u32::try_from(topology.profiles.len()).unwrap_or(u32::MAX);
-    machine.memory.profile.saturating_mul(profiles).saturating_add(machine.memory.base).next_multiple_of(MEMORY_UNIT)
+    let apiservers = topology.profiles.iter().map(|profile| u32::from(profile.apiservers)).sum();
+    machine.memory.profile.saturating_mul(apiservers).saturating_add(machine.memory.base).next_multiple_of(MEMORY_UNIT)
 }
 
 /// The names of everything that listens, in the order of the profiles.

@@ -143,10 +143,8 @@ fn recorded(findings: &mut Findings, account: &Account) {
         let told = unsigned(revision.prev_rev);
         // 0 also where the previous value is compacted.
         if told != before && told != 0 {
-            let message = format!(
-                "revision {rev} of {}: the store says that {told} came before it, not {before}",
-                revision.key
-            );
+            let message =
+                format!("revision {rev} of {}: the store says that {told} came before it, not {before}", revision.key);
             findings.add(Violation::plain(message));
         }
         match revision.kind {

@@ -68,7 +68,9 @@ const CORRUPTIONS: &[Corruption] = &[
         let place = random.usize(..account.reads.len());
         let Read { key, rv, .. } = &mut account.reads[place];
         *rv = match rv {
-            Some(rv) => account.revisions.iter().rfind(|r| r.key == *key && unsigned(r.rev) < *rv).map(|r| unsigned(r.rev)),
+            Some(rv) => {
+                account.revisions.iter().rfind(|r| r.key == *key && unsigned(r.rev) < *rv).map(|r| unsigned(r.rev))
+            }
             None => Some(5),
         };
         // Nothing may be there once more: then the key was gone at some time after the read.
@@ -145,7 +147,8 @@ fn effect(account: &Account, put: usize) -> Option<i64> {
 /// Changes frames of a watch at an event that another event follows.
 fn frame(account: &mut Account, random: &mut Rng, change: fn(&mut Vec<Frame>, usize)) -> Option<()> {
     let life = random.usize(..account.lives.len());
-    let leg = random.choice(account.lives[life].legs.iter_mut().filter(|leg| leg.frames.len() > 3).collect::<Vec<_>>())?;
+    let leg =
+        random.choice(account.lives[life].legs.iter_mut().filter(|leg| leg.frames.len() > 3).collect::<Vec<_>>())?;
     let pairs = leg.frames.windows(2).enumerate().filter(|(_, two)| two[0].is_change() && two[1].is_change());
     let at = random.choice(pairs.map(|(at, _)| at).collect::<Vec<_>>())?;
     change(&mut leg.frames, at);

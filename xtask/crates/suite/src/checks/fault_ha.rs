@@ -290,7 +290,12 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     };
     let (there, here) = (seen(&recorder), seen(ctx.recorder(&CONFIG_MAPS)));
     let first = here.iter().find(|change| !there.contains(change));
-    expect!(there == here, "of {} changes the member's watch delivered {}; the first that it did not: {first:?}", here.len(), there.len());
+    expect!(
+        there == here,
+        "of {} changes the member's watch delivered {}; the first that it did not: {first:?}",
+        here.len(),
+        there.len()
+    );
     same_hash(ctx, &members).await
 }
 

@@ -16,24 +16,22 @@ use crate::load;
 use crate::object::{CONFIG_MAPS, Object};
 use crate::{expect, expect_eq, scenario, wait};
 
-pub(super) static CHECKS: &[Check] = &[
-    Check {
-        id: "fault.write-timeout-ambiguous",
-        level: Should,
-        requirement: "A write whose answer never came is in the store once, with one revision, or not at all: the same \
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "fault.write-timeout-ambiguous",
+    level: Should,
+    requirement: "A write whose answer never came is in the store once, with one revision, or not at all: the same \
                       POST again is answered 409 AlreadyExists or 201, the same PUT 409 Conflict or 200, the same DELETE \
                       404 or 200, and nothing takes effect twice.",
-        source: "etcd tests/robustness (a failed operation may be persisted); apiserver pkg/storage/etcd3/store.go",
-        observed: "etcd is stopped (SIGSTOP); creates, updates and conditional deletes are sent, whose time runs out at \
+    source: "etcd tests/robustness (a failed operation may be persisted); apiserver pkg/storage/etcd3/store.go",
+    observed: "etcd is stopped (SIGSTOP); creates, updates and conditional deletes are sent, whose time runs out at \
                    the server (`timeout`) or whose client goes away. None may be answered as done. etcd goes on; each is \
                    sent again with another value. The raw history must hold exactly one of the two.",
-        by_hand: "kill -STOP $(pidof etcd); kubectl create configmap a --request-timeout=1s; kill -CONT $(pidof etcd); \
+    by_hand: "kill -STOP $(pidof etcd); kubectl create configmap a --request-timeout=1s; kill -CONT $(pidof etcd); \
                   kubectl create configmap a; etcdctl get /registry/configmaps/default/a -w fields",
-        profiles: &["disruptive"],
-        needs: &[Need::Control, Need::Exclusive],
-        run: scenario!(ambiguous),
-    },
-];
+    profiles: &["disruptive"],
+    needs: &[Need::Control, Need::Exclusive],
+    run: scenario!(ambiguous),
+}];
 
 const ETCD: &str = "etcd-main";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -142,7 +140,12 @@ async fn again(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
     if lost.kind != Kind::Delete {
         let stored = ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
         let by = judge::fault::id_in(&stored.value).unwrap_or_default().to_owned();
-        expect_eq!(by, if refused { "first" } else { "again" }, "whose value {key} has after the second {:?}", lost.kind);
+        expect_eq!(
+            by,
+            if refused { "first" } else { "again" },
+            "whose value {key} has after the second {:?}",
+            lost.kind
+        );
         expect!(first <= 1, "the first {:?} of {key} is in the history {first} times", lost.kind);
     }
     Ok(())

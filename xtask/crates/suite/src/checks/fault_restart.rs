@@ -91,8 +91,7 @@ const ETCD: &str = "etcd-main";
 
 async fn apiserver_restart(ctx: &Ctx) -> Verdict {
     // Of two apiservers half of the watchers are at the one that is killed.
-    let minima =
-        [("unanswered", 1), ("watches resumed", 2), ("watches resumed that had missed events", 1)];
+    let minima = [("unanswered", 1), ("watches resumed", 2), ("watches resumed that had missed events", 1)];
     let servers = Servers::all(ctx).unwrap_or_else(|_| Servers::first(ctx));
     load::through(ctx, &servers, &minima, restart(ctx, APISERVER)).await
 }

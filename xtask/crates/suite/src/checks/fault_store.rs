@@ -169,7 +169,9 @@ async fn still_compacted(ctx: &Ctx, revision: i64) -> Verdict {
     match ctx.store(&CONFIG_MAPS).keys("", revision).await {
         Err(error) if error.is_compacted() => Ok(()),
         Err(error) => Err(error.into()),
-        Ok(_) => Err(Stop::failed(format!("revision {revision} was compacted, and can be read after a restart of etcd"))),
+        Ok(_) => {
+            Err(Stop::failed(format!("revision {revision} was compacted, and can be read after a restart of etcd")))
+        }
     }
 }
 

@@ -141,12 +141,7 @@ enum First {
     Other(String),
 }
 
-async fn first_of(
-    ctx: &Ctx,
-    transport: Transport,
-    resource: &Resource,
-    options: &WatchOptions,
-) -> Result<First, Stop> {
+async fn first_of(ctx: &Ctx, transport: Transport, resource: &Resource, options: &WatchOptions) -> Result<First, Stop> {
     let mut watch = match ctx.try_watch(transport, resource, options).await? {
         Err(refusal) if refusal.status == 410 => return Ok(First::Expired),
         Err(refusal) => return Ok(First::Other(format!("was refused: {refusal}"))),

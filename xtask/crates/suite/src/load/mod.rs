@@ -134,7 +134,8 @@ async fn account(
         Ok::<Account, Stop>(account)
     };
     let (mut account, lives) = futures::try_join!(work, try_join_all(watchers))?;
-    account.markers = account.writes.iter().filter(|write| write.id.starts_with(MARKER)).map(|w| w.key.clone()).collect();
+    account.markers =
+        account.writes.iter().filter(|write| write.id.starts_with(MARKER)).map(|w| w.key.clone()).collect();
     account.lives = lives;
     let blind = |life: &Life| !account.markers.iter().any(|marker| watcher::has_seen(life, marker));
     if account.lives.iter().all(blind) {

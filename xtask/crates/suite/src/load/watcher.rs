@@ -137,7 +137,8 @@ impl Watcher<'_> {
     async fn let_something_be_missed(&self) {
         let enough = self.board.all_acknowledged() + MISSED;
         let end = Instant::now() + self.clients.ctx().limit(30.0);
-        while self.board.all_acknowledged() < enough && !self.board.ended.load(Ordering::SeqCst) && Instant::now() < end {
+        while self.board.all_acknowledged() < enough && !self.board.ended.load(Ordering::SeqCst) && Instant::now() < end
+        {
             wait::pause(LOOK_EVERY).await;
         }
     }

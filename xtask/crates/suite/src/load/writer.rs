@@ -157,9 +157,8 @@ mod tests {
 
     #[test]
     fn only_a_refusal_of_the_client_is_certain_to_have_no_effect() {
-        let answer = |status, body: &str| {
-            Ok(Response { status, headers: HeaderMap::new(), body: body.to_owned().into() })
-        };
+        let answer =
+            |status, body: &str| Ok(Response { status, headers: HeaderMap::new(), body: body.to_owned().into() });
         let object = r#"{"metadata":{"resourceVersion":"7"}}"#;
         for (kind, answer, expected) in [
             (Change::Put, answer(201, object), Fate::Done(7)),

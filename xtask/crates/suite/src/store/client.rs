@@ -173,7 +173,8 @@ impl Store {
     pub(crate) async fn disarm_alarms(&self) -> Result<(), StoreError> {
         let list: wire::AlarmResponse = self.call("Maintenance", "Alarm", wire::AlarmRequest::default()).await?;
         for alarm in list.alarms {
-            let request = wire::AlarmRequest { action: wire::DEACTIVATE, member_id: alarm.member_id, alarm: alarm.alarm };
+            let request =
+                wire::AlarmRequest { action: wire::DEACTIVATE, member_id: alarm.member_id, alarm: alarm.alarm };
             self.call::<_, wire::AlarmResponse>("Maintenance", "Alarm", request).await?;
         }
         Ok(())
