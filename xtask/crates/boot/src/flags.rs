@@ -71,7 +71,7 @@ pub(crate) fn etcd(
         ("listen-client-urls", format!("https://{listen}:{}", ports.client)),
         ("advertise-client-urls", client),
         ("listen-peer-urls", peer.clone()),
-        ("initial-advertise-peer-urls", peer.clone()),
+        ("initial-advertise-peer-urls", peer),
         ("initial-cluster", member.cluster.clone()),
         ("cert-file", pki.server.cert.display().to_string()),
         ("key-file", pki.server.key.display().to_string()),

@@ -43,7 +43,7 @@ fn effects<'a>(account: &'a Account, write: &Write) -> Vec<&'a Revision> {
 
 /// The key's revision that this one replaced; 0 if there was none.
 fn before(account: &Account, revision: &Revision) -> u64 {
-    let earlier = account.revisions.iter().filter(|r| r.key == revision.key && r.rev < revision.rev).next_back();
+    let earlier = account.revisions.iter().rfind(|r| r.key == revision.key && r.rev < revision.rev);
     earlier.filter(|earlier| earlier.kind == Change::Put).map_or(0, |earlier| unsigned(earlier.rev))
 }
 

@@ -118,7 +118,7 @@ async fn write(ctx: &Ctx, server: &Ctx, number: usize) -> Result<u64, Stop> {
     let name = format!("k{}", number / 3);
     ctx.count("writes", 1);
     let object = load::sample(ctx.namespace().await?, &CONFIG_MAPS, &name, &number.to_string());
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         return Ok(server.create(&CONFIG_MAPS, &object).await?.rv());
     }
     let change = object.with("data.more", number.to_string());

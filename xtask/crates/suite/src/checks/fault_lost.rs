@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use futures::future::try_join_all;
 use http::Method;
 use model::Level::Should;
@@ -10,7 +11,7 @@ use serde_json::json;
 
 use super::fault_store::settle;
 use crate::api::{Request, Response};
-use crate::check::{Check, Need, Verdict};
+use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::load;
 use crate::object::{CONFIG_MAPS, Object};
@@ -24,8 +25,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
                       404 or 200, and nothing takes effect twice.",
     source: "etcd tests/robustness (a failed operation may be persisted); apiserver pkg/storage/etcd3/store.go",
     observed: "etcd is stopped (SIGSTOP); creates, updates and conditional deletes are sent, whose time runs out at \
-                   the server (`timeout`) or whose client goes away. None may be answered as done. etcd goes on; each is \
-                   sent again with another value. The raw history must hold exactly one of the two.",
+                   the server (`timeout`) or whose client goes away. None may be answered as done. etcd goes on; others are \
+                   sent whose answer nobody looks at. Each is sent again with another value. The raw history must hold exactly one of the two.",
     by_hand: "kill -STOP $(pidof etcd); kubectl create configmap a --request-timeout=1s; kill -CONT $(pidof etcd); \
                   kubectl create configmap a; etcdctl get /registry/configmaps/default/a -w fields",
     profiles: &["disruptive"],
@@ -55,6 +56,8 @@ enum Kind {
 enum Way {
     Server,
     Client,
+    /// Nobody: it is answered, and nobody looks at the answer.
+    Nobody,
 }
 
 /// Of each kind and way.
@@ -62,7 +65,7 @@ const OF_EACH: usize = 2;
 
 async fn ambiguous(ctx: &Ctx) -> Verdict {
     let kinds = [Kind::Create, Kind::Update, Kind::Delete];
-    let losts = kinds.iter().flat_map(|&kind| [Way::Server, Way::Client].map(|way| Lost { kind, way }));
+    let losts = kinds.iter().flat_map(|&kind| [Way::Server, Way::Client, Way::Nobody].map(|way| Lost { kind, way }));
     let mut writes = Vec::new();
     for (number, lost) in losts.flat_map(|lost| [lost; OF_EACH]).enumerate() {
         let name = format!("k{number}");
@@ -71,16 +74,24 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
         writes.push((lost, object));
     }
     let held = ctx.hold(ETCD).await?;
-    let answers = try_join_all(writes.iter().map(|(lost, object)| lose(ctx, *lost, object))).await;
+    let silent = || writes.iter().filter(|(lost, _)| lost.way != Way::Nobody);
+    let answers = try_join_all(silent().map(|(lost, object)| lose(ctx, *lost, object))).await;
     held.release().await?;
-    for (answer, (lost, _)) in answers?.iter().zip(&writes) {
+    for (answer, (lost, _)) in answers?.iter().zip(silent()) {
         let done = answer.as_ref().is_some_and(Response::is_success);
         expect!(!done, "a {:?} was answered as done while etcd stood still", lost.kind);
         ctx.count(if answer.is_some() { "answered that its time ran out" } else { "not answered" }, 1);
     }
     settle(ctx, "settled").await?;
+    // What was sent to a store that stood still may have had no effect at all: these have one.
+    for (lost, object) in writes.iter().filter(|(lost, _)| lost.way == Way::Nobody) {
+        lose(ctx, *lost, object).await?;
+    }
     for (lost, object) in &writes {
         again(ctx, *lost, object).await?;
+    }
+    if ctx.counters().get("there once").is_none_or(|n| *n < 3) {
+        return Err(Stop::Errored(anyhow!("not exercised: no write without an answer took effect")));
     }
     let last = settle(ctx, "last").await?;
     let recorder = ctx.recorder(&CONFIG_MAPS);
@@ -103,6 +114,10 @@ async fn lose(ctx: &Ctx, lost: Lost, object: &Object) -> anyhow::Result<Option<R
         Way::Server => {
             let request = request.query(format!("timeout={}ms", limit.as_millis()));
             Ok(Some(ctx.send(&request).await?))
+        }
+        Way::Nobody => {
+            ctx.send(&request).await?;
+            Ok(None)
         }
         Way::Client => match tokio::time::timeout(limit, ctx.send(&request)).await {
             Ok(answer) => Ok(Some(answer?)),

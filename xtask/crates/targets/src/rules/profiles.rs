@@ -33,7 +33,7 @@ pub(crate) fn profiles<'a>(
         if profiles[..i].iter().any(|earlier| earlier.name == *name) {
             file.refuse(at!["profiles", i, "name"], format!("{name} is the name of another profile already"));
         }
-        let rule = "must be from 1 to 3";
+        let rule = format!("must be from 1 to 3; found {apiservers}");
         file.require((1..=3).contains(apiservers), at!["profiles", i, "apiservers"], rule);
         file.require(!summary.trim().is_empty(), at!["profiles", i, "summary"], "must not be empty");
         let is_prefix = prefix.strip_prefix('/').is_some_and(is_relative_path);
@@ -94,7 +94,8 @@ fn check_stores(file: &mut Document<'_>, i: usize, stores: &[ProfileStore], know
             at!["profiles", i, "stores", j, "name"],
             "must be lower-case letters, digits and -",
         );
-        let rule = "must be 1, 3 or 5: an even number survives no more failures than one less";
+        let rule =
+            format!("must be 1, 3 or 5: an even number survives no more failures than one less; found {members}");
         file.require([1, 3, 5].contains(members), at!["profiles", i, "stores", j, "members"], rule);
         if stores[..j].iter().any(|earlier| earlier.name == *name) {
             file.refuse(
