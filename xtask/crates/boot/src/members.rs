@@ -22,3 +22,14 @@ pub(crate) fn apiservers(profile: &Profile) -> Vec<String> {
 pub(crate) fn short(component: &str) -> &str {
     component.rsplit_once("/etcd-").map_or(component, |(_, name)| name)
 }
+
+/// The names of everything that listens, in the order of the profiles.
+pub(crate) fn listeners(profiles: &[Profile]) -> Vec<String> {
+    let of = |profile: &Profile| {
+        let stores = profile.stores.iter().flat_map(|store| stores(profile, store));
+        let mut names: Vec<String> = stores.flat_map(|name| [name.clone(), format!("{name}/peer")]).collect();
+        names.extend(apiservers(profile));
+        names
+    };
+    profiles.iter().flat_map(of).collect()
+}

@@ -1,7 +1,9 @@
 //! What a check works with: recorded requests, a namespace of its own, the raw store, random choices, deadlines.
 
 mod clean_up;
+mod define;
 mod held;
+mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -16,7 +18,7 @@ use tokio::sync::OnceCell;
 
 use crate::api::{Api, Request, Response, Transport};
 use crate::check::Stop;
-use crate::object::{DEFINITIONS, NAMESPACES, Object};
+use crate::object::{NAMESPACES, Object};
 use crate::record::{Recorder, key};
 use crate::store::{KeyValue, Store};
 use crate::watch::{self, Watch, WatchOptions};
@@ -94,23 +96,6 @@ impl Ctx {
         let namespace = self.namespace().await?.to_owned();
         let worker = Ctx::new(Arc::clone(&self.ground), &format!("{}/{name}", self.client), self.seed);
         Ok(Ctx { namespace: OnceCell::new_with(Some(namespace)), ..worker })
-    }
-
-    /// A worker that asks another apiserver of the profile.
-    pub(crate) async fn worker_at(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
-        let ground = Ground {
-            cluster: self.ground.cluster.clone(),
-            profile: ProfileInfo { apiserver: apiserver.to_owned(), ..self.ground.profile.clone() },
-            stores: self.ground.stores.clone(),
-            resources: Arc::clone(&self.ground.resources),
-        };
-        Ok(Ctx { ground: Arc::new(ground), ..self.worker(name).await? })
-    }
-
-    /// The addresses of all apiservers of the profile, this client's first.
-    pub(crate) fn servers(&self) -> Vec<String> {
-        let more = self.profile().apiservers.iter().skip(1);
-        std::iter::once(&self.profile().apiserver).chain(more).cloned().collect()
     }
 
     pub fn profile(&self) -> &ProfileInfo {
@@ -384,49 +369,6 @@ impl Ctx {
         };
         let log = control.log(&format!("{}/{component}", self.profile().name)).map_err(|error| anyhow!(error))?;
         Ok(log)
-    }
-
-    /// Makes a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until it is served.
-    pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
-        let resource = self.define_unasked(group, plural, kind).await?;
-        self.wait_until_served(&resource).await?;
-        Ok(resource)
-    }
-
-    /// Like [`Ctx::define`], but nobody has asked for the resource yet, and the server has no storage for it.
-    pub(crate) async fn define_unasked(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
-        let name = format!("{plural}.{group}");
-        let definition = Object::new(&DEFINITIONS, &name).with(
-            "spec",
-            json!({
-                "group": group,
-                "scope": "Namespaced",
-                "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-                }}}],
-            }),
-        );
-        self.create(&DEFINITIONS, &definition).await?;
-        Ok(Resource {
-            group: group.into(),
-            version: "v1".into(),
-            plural: plural.into(),
-            kind: kind.into(),
-            namespaced: true,
-            stored_at: format!("{group}/{plural}"),
-        })
-    }
-
-    /// Waits until a list of the resource is answered 200.
-    pub async fn wait_until_served(&self, resource: &Resource) -> Result<(), Stop> {
-        let path = resource.path(Some(self.namespace().await?));
-        let what = format!("{path} to be served");
-        crate::wait::until(&what, self.limit(30.0), Duration::from_millis(50), || async {
-            let answer = self.send(&Request::get(path.clone())).await?;
-            Ok(if answer.is_success() { Ok(()) } else { Err(answer.to_string()) })
-        })
-        .await
     }
 
     async fn post(&self, resource: &Resource, namespace: &str, object: &Object) -> anyhow::Result<Response> {

@@ -285,7 +285,7 @@ impl Job<'_> {
     /// A port for every listener; peers are reached only inside.
     fn doors(&self) -> anyhow::Result<BTreeMap<String, Door>> {
         let mut doors = BTreeMap::new();
-        for (name, inside) in listeners(&self.request.topology.profiles).into_iter().zip(FIRST_PORT..) {
+        for (name, inside) in members::listeners(&self.request.topology.profiles).into_iter().zip(FIRST_PORT..) {
             let outside = if name.ends_with("/peer") { 0 } else { proc::ports::free()? };
             doors.insert(name, Door { inside, outside });
         }
@@ -452,17 +452,6 @@ pub fn saves(version: &str) -> bool {
 pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
     let apiservers = topology.profiles.iter().map(|profile| u32::from(profile.apiservers)).sum();
     machine.memory.profile.saturating_mul(apiservers).saturating_add(machine.memory.base).next_multiple_of(MEMORY_UNIT)
-}
-
-/// The names of everything that listens, in the order of the profiles.
-fn listeners(profiles: &[Profile]) -> Vec<String> {
-    let of = |profile: &Profile| {
-        let stores = profile.stores.iter().flat_map(|store| members::stores(profile, store));
-        let mut names: Vec<String> = stores.flat_map(|name| [name.clone(), format!("{name}/peer")]).collect();
-        names.extend(members::apiservers(profile));
-        names
-    };
-    profiles.iter().flat_map(of).collect()
 }
 
 /// The command lines of a profile, apart from what is fresh in every run: a snapshot holds processes with just these.
