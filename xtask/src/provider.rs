@@ -23,9 +23,14 @@ pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &
     options.provider.unwrap_or_else(|| usual(host, target))
 }
 
-/// The profiles with their data in another kind of store.
-pub(crate) fn on_store(store: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profile> {
-    profiles.iter_mut().flat_map(|profile| &mut profile.stores).for_each(|each| each.kind = store);
+/// The profiles with their data in another kind of store. Only etcd has members.
+pub(crate) fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profile> {
+    for store in profiles.iter_mut().flat_map(|profile| &mut profile.stores) {
+        store.kind = kind;
+        if kind != StoreKind::Etcd {
+            store.members = 1;
+        }
+    }
     profiles
 }
 

@@ -173,6 +173,7 @@ mod tests {
         let profile = ProfileInfo {
             name: "p".into(),
             apiserver: String::new(),
+            apiservers: Vec::new(),
             tls,
             token: None,
             kubeconfig: PathBuf::new(),

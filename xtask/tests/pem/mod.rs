@@ -24,6 +24,7 @@ pub(crate) fn profile(tls: &TlsFiles) -> ProfileInfo {
     ProfileInfo {
         name: "default".into(),
         apiserver: "https://127.0.0.1:1".into(),
+        apiservers: Vec::new(),
         tls: tls.clone(),
         token: None,
         kubeconfig: PathBuf::new(),

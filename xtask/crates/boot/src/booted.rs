@@ -221,6 +221,7 @@ impl Control for Processes {
 fn apply(component: &mut Component, action: &Action) -> anyhow::Result<()> {
     match action {
         Action::Start => component.start(),
+        Action::StartWithout { variable } => component.start_without(variable),
         Action::Stop => component.stop(),
         Action::Kill => component.kill(),
         Action::Pause => component.signal(Signal::STOP),

@@ -133,6 +133,14 @@ impl Component {
         ready
     }
 
+    /// [`Component::start`], this once without a variable of its environment.
+    pub(crate) fn start_without(&mut self, variable: &str) -> anyhow::Result<()> {
+        let kept = self.program.env.remove(variable);
+        let started = self.start();
+        self.program.env.extend(kept.map(|value| (variable.to_owned(), value)));
+        started
+    }
+
     /// TERM, then KILL; nothing happens if it is not running.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         match self.running.take() {

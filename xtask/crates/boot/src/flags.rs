@@ -22,13 +22,44 @@ pub(crate) struct StorePorts {
     pub(crate) peer: u16,
 }
 
+/// A member among those of its store.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    /// `--initial-cluster`: the names and peer addresses of all.
+    pub(crate) cluster: String,
+    /// How much slower than the reference its machine is.
+    pub(crate) factor: f64,
+}
+
+impl Member {
+    /// One of the members with these names and ports.
+    pub(crate) fn new(name: &str, all: &[(String, StorePorts)], factor: f64) -> Member {
+        let peers = all.iter().map(|(name, ports)| format!("{name}={}", url(ports.peer)));
+        Member { name: name.to_owned(), cluster: peers.collect::<Vec<_>>().join(","), factor }
+    }
+
+    /// Times within which members expect to hear from each other, etcd's own times the factor. It refuses more than 50 s.
+    fn times(&self) -> [(&'static str, String); 2] {
+        let heartbeat = (100.0 * self.factor).clamp(100.0, 5000.0);
+        [("heartbeat-interval", format!("{heartbeat:.0}")), ("election-timeout", format!("{:.0}", heartbeat * 10.0))]
+    }
+}
+
 pub(crate) fn url(port: u16) -> String {
     format!("https://127.0.0.1:{port}")
 }
 
-pub(crate) fn store(store: &ProfileStore, data: &Path, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
+pub(crate) fn store(
+    store: &ProfileStore,
+    member: &Member,
+    data: &Path,
+    ports: &StorePorts,
+    listen: &str,
+    pki: &Pki,
+) -> Flags {
     match store.kind {
-        StoreKind::Etcd => etcd(store, data, ports, listen, pki),
+        StoreKind::Etcd => etcd(store, member, data, ports, listen, pki),
         StoreKind::KineSqlite => kine(&format!("sqlite://{}/state.db?{SQLITE}", data.display()), ports, listen, pki),
         StoreKind::KineNats => kine(&format!("nats://?dontListen&dataDir={}", data.display()), ports, listen, pki),
     }
@@ -52,22 +83,22 @@ fn kine(endpoint: &str, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
     ])
 }
 
-/// One member, one cluster.
+/// One member of a store.
 ///
-/// Heartbeat and election times stay etcd's own on slow machines too: there is no other member whose silence could depose
-/// this one. Longer ones would cost up to two election times at every start (18 s at a factor of 18), and raise the
+/// Where it is the only one, heartbeat and election times stay etcd's own on slow machines too: there is no other member
+/// whose silence could depose this one. Longer ones would cost up to two election times at every start (18 s at a factor of 18), and raise the
 /// shortest lease that etcd grants above the event TTLs under test (server/lease/lessor.go, minLeaseTTL).
-fn etcd(store: &ProfileStore, data: &Path, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
+fn etcd(store: &ProfileStore, member: &Member, data: &Path, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
     let client = url(ports.client);
     let peer = url(ports.peer);
     let mut flags = pairs([
-        ("name", store.name.clone()),
+        ("name", member.name.clone()),
         ("data-dir", data.display().to_string()),
         ("listen-client-urls", format!("https://{listen}:{}", ports.client)),
         ("advertise-client-urls", client),
         ("listen-peer-urls", peer.clone()),
-        ("initial-advertise-peer-urls", peer.clone()),
-        ("initial-cluster", format!("{}={peer}", store.name)),
+        ("initial-advertise-peer-urls", peer),
+        ("initial-cluster", member.cluster.clone()),
         ("cert-file", pki.server.cert.display().to_string()),
         ("key-file", pki.server.key.display().to_string()),
         ("client-cert-auth", "true".into()),
@@ -79,11 +110,14 @@ fn etcd(store: &ProfileStore, data: &Path, ports: &StorePorts, listen: &str, pki
         // kubeadm sets the same: bookmarks of idle resources advance with it.
         ("watch-progress-notify-interval", "5s".into()),
     ]);
+    if store.members > 1 {
+        flags.extend(pairs(member.times()));
+    }
     flags.extend(store.flags.clone());
     flags
 }
 
-/// `servers` are the URLs of the profile's stores, by name.
+/// `servers` are the URLs of the profile's stores, by name; of several members, with commas.
 pub(crate) fn apiserver(
     profile: &Profile,
     run: &Path,
@@ -121,7 +155,9 @@ pub(crate) fn apiserver(
     let overrides: Vec<String> = profile
         .stores
         .iter()
-        .flat_map(|store| store.resources.iter().map(|resource| format!("{resource}#{}", servers[&store.name])))
+        .flat_map(|store| {
+            store.resources.iter().map(|resource| format!("{resource}#{}", servers[&store.name].replace(',', ";")))
+        })
         .collect();
     if !overrides.is_empty() {
         flags.insert("etcd-servers-overrides".into(), overrides.join(","));

@@ -9,6 +9,7 @@ mod execution;
 mod flags;
 mod host;
 mod kubeconfig;
+mod members;
 mod pki;
 mod plan;
 mod process;

@@ -18,9 +18,10 @@ use rustix::process::Signal;
 use tls::Alpn;
 
 use crate::component::{Component, Ready, Times};
-use crate::flags::{self, Flags, StorePorts, url};
+use crate::flags::{self, Flags, Member, StorePorts, url};
 use crate::host::{Host, Program};
 use crate::kubeconfig;
+use crate::members;
 use crate::pki::Pki;
 
 /// A native component is ready within 3 s; this is for a machine that is busy with something else as well.
@@ -72,11 +73,24 @@ pub(crate) struct Draft {
     pub(crate) stores: Vec<Component>,
     pub(crate) plugins: Vec<Component>,
     pub(crate) apiserver: Component,
+    /// On the same stores.
+    pub(crate) more_apiservers: Vec<Component>,
     pub(crate) info: ProfileInfo,
     /// The profile's private folder, there.
     pub(crate) there: PathBuf,
     /// `PROFILE.STORE` to the file that holds its data, there.
     pub(crate) data: Vec<(String, PathBuf)>,
+}
+
+/// The stores of a profile on paper.
+#[derive(Default)]
+struct Stores {
+    components: Vec<Component>,
+    /// URLs as the apiserver knows them, by store.
+    servers: BTreeMap<String, String>,
+    /// URLs as the suite does.
+    endpoints: BTreeMap<String, Vec<String>>,
+    data: Vec<(String, PathBuf)>,
 }
 
 /// A profile whose components run.
@@ -109,9 +123,10 @@ pub(crate) fn rest<'a>(components: impl Iterator<Item = &'a mut Component>) -> a
 pub(crate) fn wake<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
     let mut components: Vec<&mut Component> = components.collect();
     components.sort_by_key(|component| component.order());
-    for component in components {
-        component.signal(Signal::CONT)?;
-        component.wait_ready(OnInterrupt::Stop)?;
+    // Members of one store need each other to be ready.
+    for group in components.chunk_by_mut(|a, b| a.order() == b.order()) {
+        group.iter_mut().try_for_each(|component| component.signal(Signal::CONT))?;
+        group.iter_mut().try_for_each(|component| component.wait_ready(OnInterrupt::Stop))?;
     }
     Ok(())
 }
@@ -155,7 +170,7 @@ pub(crate) fn side_by_side<T: Sync, R: Send>(
 impl Draft {
     /// Starts the components, and lets them rest when they are ready if that is asked for; `started` gets each one that was launched, also when a later one fails.
     pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, info, there, data } = self;
+        let Draft { stores, plugins, apiserver, more_apiservers, info, there, data } = self;
         for mut first in stores.into_iter().chain(plugins) {
             let launched = first.launch();
             started.push(first);
@@ -164,9 +179,11 @@ impl Draft {
         for first in started.iter_mut() {
             first.wait_ready(OnInterrupt::Stop)?;
         }
-        started.push(apiserver);
-        if let Some(apiserver) = started.last_mut() {
-            apiserver.start()?;
+        for apiserver in std::iter::once(apiserver).chain(more_apiservers) {
+            started.push(apiserver);
+            if let Some(apiserver) = started.last_mut() {
+                apiserver.start()?;
+            }
         }
         if resting {
             rest(started.iter_mut())?;
@@ -176,10 +193,11 @@ impl Draft {
 
     /// Takes over components that run already.
     pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, info, there, data } = self;
+        let Draft { stores, plugins, apiserver, more_apiservers, info, there, data } = self;
         let mut components = stores;
         components.extend(plugins);
         components.push(apiserver);
+        components.extend(more_apiservers);
         components.iter_mut().try_for_each(Component::adopt)?;
         Ok(ControlPlane { info, there, components, data })
     }
@@ -191,24 +209,7 @@ impl Plan<'_> {
         let place = &self.place;
         let dir = self.run.private_dir(&format!("{}/{attempt}", profile.name))?;
         let pki = self.pki.seen_from(&place.root);
-        // As the apiserver knows them, and as the suite does.
-        let mut servers = BTreeMap::new();
-        let mut endpoints = BTreeMap::new();
-        let mut data = Vec::new();
-        let mut stores = Vec::new();
-        for store in &profile.stores {
-            let name = format!("{}/etcd-{}", profile.name, store.name);
-            let client = (place.doors)(&name)?;
-            let ports = StorePorts { client: client.inside, peer: (place.doors)(&format!("{name}/peer"))?.inside };
-            servers.insert(store.name.clone(), url(ports.client));
-            endpoints.insert(store.name.clone(), url(client.outside));
-            let folder =
-                place.root.there(&self.run.private_dir(&format!("{}/{attempt}/{}", profile.name, store.name))?);
-            let flags = flags::store(store, &folder, &ports, place.listen, &pki);
-            let file = store.kind.data_file().map(|file| folder.join(file));
-            data.extend(file.map(|file| (format!("{}.{}", profile.name, store.name), file)));
-            stores.push(self.store(name, store.kind, flags, client.outside)?);
-        }
+        let Stores { components: stores, servers, endpoints, data } = self.stores(profile, attempt, &pki)?;
         let there = place.root.there(&dir);
         for (name, text) in &profile.files {
             let file = dir.join(name);
@@ -223,12 +224,47 @@ impl Plan<'_> {
             let flags = flags::plugin(plugin, &there, door.inside, place.listen, &servers, &pki)?;
             plugins.push(self.component(name, &plugin.component, flags, format!("{}/readyz", url(door.outside)))?);
         }
-        let name = format!("{}/kube-apiserver", profile.name);
-        let door = (place.doors)(&name)?;
-        let flags = flags::apiserver(profile, &there, door.inside, place.listen, &servers, &pki)?;
-        let info = self.info(profile, &dir, door.outside, &endpoints, &flags)?;
-        let apiserver = self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(door.outside)))?;
-        Ok(Draft { stores, plugins, apiserver, info, there, data })
+        let mut doors = Vec::new();
+        let mut apiservers = Vec::new();
+        for name in members::apiservers(profile) {
+            let door = (place.doors)(&name)?;
+            let flags = flags::apiserver(profile, &there, door.inside, place.listen, &servers, &pki)?;
+            apiservers.push(self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(door.outside)))?);
+            doors.push(door.outside);
+        }
+        let more_apiservers = apiservers.split_off(1);
+        let apiserver = apiservers.pop().context("a profile has at least one apiserver")?;
+        let info = self.info(profile, &dir, &doors, &endpoints, &apiserver.flags)?;
+        Ok(Draft { stores, plugins, apiserver, more_apiservers, info, there, data })
+    }
+
+    /// All members of all stores: ports, folders, flags.
+    fn stores(&self, profile: &Profile, attempt: usize, pki: &Pki) -> anyhow::Result<Stores> {
+        let place = &self.place;
+        let mut stores = Stores::default();
+        for store in &profile.stores {
+            let mut all = Vec::new();
+            let (mut inside, mut outside) = (Vec::new(), Vec::new());
+            for name in members::stores(profile, store) {
+                let client = (place.doors)(&name)?;
+                let peer = (place.doors)(&format!("{name}/peer"))?.inside;
+                all.push((members::short(&name).to_owned(), StorePorts { client: client.inside, peer }));
+                inside.push(url(client.inside));
+                outside.push(client.outside);
+            }
+            for ((name, (short, ports)), port) in members::stores(profile, store).into_iter().zip(&all).zip(&outside) {
+                let folder = self.run.private_dir(&format!("{}/{attempt}/{short}", profile.name))?;
+                let folder = place.root.there(&folder);
+                let member = Member::new(short, &all, place.factor);
+                let flags = flags::store(store, &member, &folder, ports, place.listen, pki);
+                let file = store.kind.data_file().map(|file| folder.join(file));
+                stores.data.extend(file.map(|file| (format!("{}.{short}", profile.name), file)));
+                stores.components.push(self.store(name, store.kind, flags, *port)?);
+            }
+            stores.servers.insert(store.name.clone(), inside.join(","));
+            stores.endpoints.insert(store.name.clone(), outside.into_iter().map(url).collect());
+        }
+        Ok(stores)
     }
 
     /// kine has no address for its health, but like every gRPC server it refuses a GET.
@@ -266,15 +302,17 @@ impl Plan<'_> {
         &self,
         profile: &Profile,
         dir: &Path,
-        port: u16,
-        endpoints: &BTreeMap<String, String>,
+        ports: &[u16],
+        endpoints: &BTreeMap<String, Vec<String>>,
         flags: &Flags,
     ) -> anyhow::Result<ProfileInfo> {
         let kubeconfig = dir.join("kubeconfig");
+        let port = *ports.first().context("a profile has at least one apiserver")?;
         write_private_file(&kubeconfig, kubeconfig::render(&url(port), &self.pki.admin)?.as_bytes())?;
         let stores = profile.stores.iter().map(|store| StoreInfo {
             name: store.name.clone(),
-            endpoint: endpoints[&store.name].clone(),
+            endpoint: endpoints[&store.name].first().cloned().unwrap_or_default(),
+            members: endpoints[&store.name].clone(),
             tls: self.pki.admin.clone(),
             resources: store.resources.clone(),
             root: store.kind.root().into(),
@@ -282,6 +320,7 @@ impl Plan<'_> {
         Ok(ProfileInfo {
             name: profile.name.clone(),
             apiserver: url(port),
+            apiservers: ports.iter().copied().map(url).collect(),
             tls: self.pki.admin.clone(),
             token: Some(self.pki.token.clone()),
             kubeconfig,

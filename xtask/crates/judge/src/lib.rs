@@ -25,6 +25,7 @@ mod agree;
 mod bookmarks;
 mod content;
 mod court;
+pub mod fault;
 mod gaps;
 mod gets;
 mod keys;

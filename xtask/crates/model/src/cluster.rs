@@ -44,6 +44,9 @@ pub struct ProfileInfo {
     pub name: String,
     /// `https://127.0.0.1:PORT`.
     pub apiserver: String,
+    /// All apiservers on these stores, that one first. Empty in what older versions wrote down.
+    #[serde(default)]
+    pub apiservers: Vec<String>,
     /// Administrator credentials for the apiserver.
     pub tls: TlsFiles,
     /// A file with a bearer token of the same administrator. Where there is one the suite shows it instead of the
@@ -68,6 +71,9 @@ pub struct StoreInfo {
     pub name: String,
     /// `https://127.0.0.1:PORT`.
     pub endpoint: String,
+    /// The endpoints of all members, that one first. Empty in what older versions wrote down.
+    #[serde(default)]
+    pub members: Vec<String>,
     pub tls: TlsFiles,
     /// `group/resource` entries kept here; empty for the first store.
     pub resources: Vec<String>,
@@ -114,6 +120,8 @@ pub trait Control: Send + Sync {
 pub enum Action {
     /// Start after a stop or kill, with the last flags.
     Start,
+    /// Like `Start`, this once without a variable of its environment.
+    StartWithout { variable: String },
     /// TERM, then KILL after a grace period.
     Stop,
     /// SIGKILL.
@@ -148,7 +156,8 @@ mod tests {
     fn store(name: &str, resources: &[&str]) -> StoreInfo {
         let tls = TlsFiles { ca: PathBuf::new(), cert: PathBuf::new(), key: PathBuf::new() };
         let resources = resources.iter().map(ToString::to_string).collect();
-        StoreInfo { name: name.into(), endpoint: String::new(), tls, resources, root: String::new() }
+        let (endpoint, members, root) = Default::default();
+        StoreInfo { name: name.into(), endpoint, members, tls, resources, root }
     }
 
     #[test]
@@ -158,6 +167,7 @@ mod tests {
         let profile = ProfileInfo {
             name: "split".into(),
             apiserver: String::new(),
+            apiservers: Vec::new(),
             tls,
             token: None,
             kubeconfig: PathBuf::new(),

@@ -40,6 +40,10 @@ pub struct Meta {
     pub compactions: Vec<(Micros, i64)>,
     /// Times at which an apiserver of this profile was started again.
     pub restarts: Vec<Micros>,
+    /// Where the recording was broken off, by the death of the store it watched, and went on: (time, first revision asked
+    /// for again).
+    #[serde(default)]
+    pub reopened: Vec<(Micros, i64)>,
 }
 
 /// A key's state in a Range answer.

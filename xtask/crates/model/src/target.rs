@@ -135,6 +135,9 @@ pub struct Profile {
     /// The first store is the one named by `--etcd-servers`.
     #[serde(default = "one_store")]
     pub stores: Vec<ProfileStore>,
+    /// Apiservers on the same stores; the second one is the component `kube-apiserver-2`.
+    #[serde(default = "one")]
+    pub apiservers: u8,
     /// Storage prefix, `--etcd-prefix`.
     #[serde(default = "default_prefix")]
     pub prefix: String,
@@ -148,6 +151,9 @@ pub struct ProfileStore {
     /// `group/resource` (core: `/events`) kept in this store through `--etcd-servers-overrides`; empty: all others.
     #[serde(default)]
     pub resources: Vec<String>,
+    /// Members of the cluster; with more than one they are the components `etcd-STORE-1`, `etcd-STORE-2`, ….
+    #[serde(default = "one")]
+    pub members: u8,
     /// etcd flags added to the common ones: name without dashes to value.
     #[serde(default)]
     pub flags: BTreeMap<String, String>,
@@ -170,10 +176,15 @@ pub struct ProfilePlugin {
     pub flags: BTreeMap<String, String>,
 }
 
+fn one() -> u8 {
+    1
+}
+
 fn one_store() -> Vec<ProfileStore> {
     vec![ProfileStore {
         name: "main".into(),
         resources: Vec::new(),
+        members: 1,
         flags: BTreeMap::new(),
         kind: StoreKind::default(),
     }]

@@ -2,7 +2,10 @@
 
 mod beside;
 mod clean_up;
+mod define;
 mod elsewhere;
+mod held;
+mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -17,7 +20,7 @@ use tokio::sync::OnceCell;
 
 use crate::api::{Api, Request, Response, Transport};
 use crate::check::Stop;
-use crate::object::{DEFINITIONS, NAMESPACES, Object};
+use crate::object::{NAMESPACES, Object};
 use crate::record::{Recorder, key};
 use crate::store::{KeyValue, Store};
 use crate::watch::{self, Watch, WatchOptions};
@@ -363,11 +366,11 @@ impl Ctx {
             return Err(Stop::Skipped { need: "control over the components".into() });
         };
         let name = format!("{}/{component}", self.profile().name);
-        let is_apiserver = component == "kube-apiserver";
+        let starts = component == "kube-apiserver" && matches!(action, Action::Start | Action::Restart { .. });
         let task = tokio::task::spawn_blocking(move || control.apply(&name, &action));
         let result = task.await.map_err(|error| anyhow!("the control thread failed: {error}"))?;
         result.map_err(|error| anyhow!(error))?;
-        if is_apiserver {
+        if starts {
             self.ground.stores.values().for_each(|(_, recorder)| recorder.restart());
         }
         Ok(())
@@ -382,48 +385,17 @@ impl Ctx {
         Ok(log)
     }
 
-    /// Makes a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until it is served.
-    pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
-        let name = format!("{plural}.{group}");
-        let definition = Object::new(&DEFINITIONS, &name).with(
-            "spec",
-            json!({
-                "group": group,
-                "scope": "Namespaced",
-                "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-                }}}],
-            }),
-        );
-        self.create(&DEFINITIONS, &definition).await?;
-        let resource = Resource {
-            group: group.into(),
-            version: "v1".into(),
-            plural: plural.into(),
-            kind: kind.into(),
-            namespaced: true,
-            stored_at: format!("{group}/{plural}"),
-        };
-        self.wait_until_served(&resource).await?;
-        Ok(resource)
-    }
-
-    /// Waits until a list of the resource is answered 200.
-    pub async fn wait_until_served(&self, resource: &Resource) -> Result<(), Stop> {
-        let path = resource.path(Some(self.namespace().await?));
-        let what = format!("{path} to be served");
-        crate::wait::until(&what, self.limit(30.0), Duration::from_millis(50), || async {
-            let answer = self.send(&Request::get(path.clone())).await?;
-            Ok(if answer.is_success() { Ok(()) } else { Err(answer.to_string()) })
-        })
-        .await
-    }
-
     async fn post(&self, resource: &Resource, namespace: &str, object: &Object) -> anyhow::Result<Response> {
         let request = Request::new(Method::POST, resource.path(Some(namespace))).json(&object.0);
         self.note_made(resource, namespace, object.name());
         self.ask(Question { verb: Verb::Create, resource, namespace, name: object.name(), request }).await
+    }
+
+    /// Lets the clean-up clear a collection of the case's namespace, in which only workers make something.
+    pub(crate) async fn workers_make(&self, resource: &Resource) -> anyhow::Result<()> {
+        let namespace = self.namespace().await?;
+        self.note_made(resource, namespace, "");
+        Ok(())
     }
 
     fn note_made(&self, resource: &Resource, namespace: &str, name: &str) {

@@ -9,6 +9,7 @@ mod checks;
 mod ctx;
 mod engine;
 pub mod history_files;
+mod load;
 pub mod object;
 pub mod record;
 mod selection;

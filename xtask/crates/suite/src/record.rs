@@ -73,6 +73,12 @@ impl Recorder {
         self.lock().history.meta.restarts.push(now);
     }
 
+    /// The recording broke off and goes on from `revision`.
+    pub(crate) fn reopened(&self, revision: i64) {
+        let now = self.now();
+        self.lock().history.meta.reopened.push((now, revision));
+    }
+
     pub(crate) fn meta(&self, change: impl FnOnce(&mut Meta)) {
         change(&mut self.lock().history.meta);
     }

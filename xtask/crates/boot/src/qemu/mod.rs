@@ -27,8 +27,9 @@ use proc::{RunDir, interrupt};
 use crate::Topology;
 use crate::booted::{Booted, Saved};
 use crate::execution::{REFERENCE, check_version, numbers};
-use crate::flags::{self, StorePorts};
+use crate::flags::{self, Member, StorePorts};
 use crate::host::{Host, Program};
+use crate::members;
 use crate::pki::{self, Pki};
 use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, side_by_side, wake};
 
@@ -283,7 +284,7 @@ impl Job<'_> {
     /// A port for every listener; peers are reached only inside.
     fn doors(&self) -> anyhow::Result<BTreeMap<String, Door>> {
         let mut doors = BTreeMap::new();
-        for (name, inside) in listeners(&self.request.topology.profiles).into_iter().zip(FIRST_PORT..) {
+        for (name, inside) in members::listeners(&self.request.topology.profiles).into_iter().zip(FIRST_PORT..) {
             let outside = if name.ends_with("/peer") { 0 } else { proc::ports::free()? };
             doors.insert(name, Door { inside, outside });
         }
@@ -448,20 +449,8 @@ pub fn saves(version: &str) -> bool {
 
 /// MiB for the guest with these profiles.
 pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
-    let profiles = u32::try_from(topology.profiles.len()).unwrap_or(u32::MAX);
-    machine.memory.profile.saturating_mul(profiles).saturating_add(machine.memory.base).next_multiple_of(MEMORY_UNIT)
-}
-
-/// The names of everything that listens, in the order of the profiles.
-fn listeners(profiles: &[Profile]) -> Vec<String> {
-    let of = |profile: &Profile| {
-        let stores = profile.stores.iter().map(|store| format!("{}/etcd-{}", profile.name, store.name));
-        let mut names: Vec<String> = stores.flat_map(|name| [name.clone(), format!("{name}/peer")]).collect();
-        names.extend(profile.plugins.iter().map(|plugin| format!("{}/{}", profile.name, plugin.name)));
-        names.push(format!("{}/kube-apiserver", profile.name));
-        names
-    };
-    profiles.iter().flat_map(of).collect()
+    let apiservers = topology.profiles.iter().map(|profile| u32::from(profile.apiservers)).sum();
+    machine.memory.profile.saturating_mul(apiservers).saturating_add(machine.memory.base).next_multiple_of(MEMORY_UNIT)
 }
 
 /// The command lines of a profile, apart from what is fresh in every run: a snapshot holds processes with just these.
@@ -471,9 +460,15 @@ fn fingerprint(profile: &Profile) -> anyhow::Result<String> {
     let servers = profile.stores.iter().map(|store| (store.name.clone(), flags::url(1))).collect();
     let mut all = vec![flags::apiserver(profile, Path::new(ROOT), 1, "0.0.0.0", &servers, &pki)?];
     let ports = StorePorts { client: 1, peer: 2 };
-    let etcd = |store| flags::store(store, Path::new(ROOT), &ports, "0.0.0.0", &pki);
-    all.extend(profile.stores.iter().map(etcd));
-    Ok(serde_json::to_string(&all)?)
+    for store in &profile.stores {
+        let names = members::stores(profile, store);
+        let peers: Vec<_> = names.iter().map(|name| (members::short(name).to_owned(), ports.clone())).collect();
+        let of_member = |(name, _): &(String, StorePorts)| {
+            flags::store(store, &Member::new(name, &peers, 1.0), Path::new(ROOT), &ports, "0.0.0.0", &pki)
+        };
+        all.extend(peers.iter().map(of_member));
+    }
+    Ok(serde_json::to_string(&(all, profile.apiservers, &profile.plugins))?)
 }
 
 /// Lets every component answer, which also proves that the store behind an apiserver answers. Of profiles that rest only

@@ -1,6 +1,7 @@
 //! What is broken, and by which check that must be noticed. Each file holds the rows of one topic and their functions.
 
 mod arch;
+mod fault;
 mod flags;
 mod flags_encryption;
 mod get;
@@ -90,6 +91,7 @@ static TABLES: &[&[Mutant]] = &[
     arch::BY_FLAGS,
     objects::MUTANTS,
     flags_encryption::MUTANTS,
+    fault::MUTANTS,
 ];
 
 /// Every mutant there is, by topic.

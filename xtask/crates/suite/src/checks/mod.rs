@@ -24,6 +24,12 @@ mod encryption_change;
 mod encryption_kms;
 mod encryption_matrix;
 mod etcd_requests;
+mod fault_ha;
+mod fault_lost;
+mod fault_restart;
+mod fault_silent;
+mod fault_store;
+mod fault_watch;
 mod history;
 mod layout;
 mod layout_custom;
@@ -168,6 +174,12 @@ static TABLES: &[&[Check]] = &[
     objects_keys::CHECKS,
     objects_etcd::CHECKS,
     objects_gates::CHECKS,
+    fault_restart::CHECKS,
+    fault_watch::CHECKS,
+    fault_lost::CHECKS,
+    fault_silent::CHECKS,
+    fault_store::CHECKS,
+    fault_ha::CHECKS,
 ];
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
-//! Requests to one etcd: Range at a revision, Put, DeleteRange, Compact, LeaseTimeToLive.
+//! Requests to one etcd, or to one of its members after the other: Range at a revision, Put, DeleteRange, Compact,
+//! LeaseTimeToLive, Status, HashKV, Alarm.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,10 +19,12 @@ use crate::api::chain;
 /// A whole store in one answer; etcd itself has no limit on answers.
 const LARGEST_ANSWER: usize = 1 << 30;
 
-/// A connection to one etcd; cheap to clone.
+/// Connections to the members of one etcd, of which one at a time is asked; cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    channel: Channel,
+    members: Vec<Channel>,
+    /// Who is asked; the next one when it does not answer.
+    current: Arc<AtomicUsize>,
     limit: Duration,
     /// See `StoreInfo::root`.
     root: String,
@@ -65,6 +70,16 @@ impl std::fmt::Display for StoreError {
 
 impl Store {
     pub async fn connect(info: &StoreInfo, limit: Duration) -> anyhow::Result<Store> {
+        let alone = std::slice::from_ref(&info.endpoint);
+        let endpoints = if info.members.is_empty() { alone } else { &info.members };
+        let mut members = Vec::new();
+        for endpoint in endpoints {
+            members.push(Store::dial(info, endpoint, limit).await?);
+        }
+        Ok(Store { members, current: Arc::default(), limit, root: info.root.clone() })
+    }
+
+    async fn dial(info: &StoreInfo, address: &str, limit: Duration) -> anyhow::Result<Channel> {
         let tls = tls::client(&info.tls, tls::Alpn::Unset)?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);
@@ -74,14 +89,40 @@ impl Store {
             .https_only()
             .enable_http2()
             .wrap_connector(http);
-        let endpoint = Endpoint::from_shared(info.endpoint.clone())
-            .with_context(|| format!("`{}` is no endpoint", info.endpoint))?
+        let endpoint = Endpoint::from_shared(address.to_owned())
+            .with_context(|| format!("`{address}` is no endpoint"))?
             .connect_timeout(limit);
-        let channel = endpoint
-            .connect_with_connector(connector)
-            .await
-            .map_err(|error| anyhow::anyhow!("the store at {} cannot be reached: {}", info.endpoint, chain(&error)))?;
-        Ok(Store { channel, limit, root: info.root.clone() })
+        let channel = endpoint.connect_with_connector(connector).await;
+        channel.map_err(|error| anyhow::anyhow!("the store at {address} cannot be reached: {}", chain(&error)))
+    }
+
+    /// Each member alone, in the order of their components.
+    pub(crate) fn members(&self) -> Vec<Store> {
+        let alone = |member: &Channel| Store {
+            members: vec![member.clone()],
+            current: Arc::default(),
+            limit: self.limit,
+            root: self.root.clone(),
+        };
+        self.members.iter().map(alone).collect()
+    }
+
+    /// Who does not answer is not asked the next time.
+    pub(crate) fn next_member(&self) {
+        self.current.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The member's own id, and whom it believes to be the leader.
+    pub(crate) async fn status(&self) -> Result<(u64, u64), StoreError> {
+        let answer: wire::StatusResponse = self.call("Maintenance", "Status", wire::StatusRequest {}).await?;
+        Ok((answer.header.map_or(0, |header| header.member_id), answer.leader))
+    }
+
+    /// The hash of all keys up to a revision, and the revision up to which they are compacted.
+    pub(crate) async fn hash(&self, revision: i64) -> Result<(u32, i64), StoreError> {
+        let request = wire::HashKvRequest { revision };
+        let answer: wire::HashKvResponse = self.call("Maintenance", "HashKV", request).await?;
+        Ok((answer.hash, answer.compact_revision))
     }
 
     /// One key, at `revision` (0: now).
@@ -101,8 +142,14 @@ impl Store {
         self.range(prefix, revision, true).await
     }
 
-    /// The store's present revision.
+    /// The store's present revision, from whichever member answers first.
     pub async fn revision(&self) -> Result<i64, StoreError> {
+        let members = self.members();
+        let asked = members.iter().map(|member| Box::pin(member.own_revision()));
+        futures::future::select_ok(asked).await.map(|(revision, _)| revision)
+    }
+
+    async fn own_revision(&self) -> Result<i64, StoreError> {
         let request = wire::RangeRequest { key: b"\0".to_vec(), limit: 1, keys_only: true, ..Default::default() };
         let answer: wire::RangeResponse = self.call("KV", "Range", request).await?;
         Ok(answer.header.map_or(0, |header| header.revision))
@@ -148,6 +195,17 @@ impl Store {
         self.call::<_, wire::HeaderOnly>("KV", "Compact", request).await.map(drop)
     }
 
+    /// Takes back the alarms of all members.
+    pub(crate) async fn disarm_alarms(&self) -> Result<(), StoreError> {
+        let list: wire::AlarmResponse = self.call("Maintenance", "Alarm", wire::AlarmRequest::default()).await?;
+        for alarm in list.alarms {
+            let request =
+                wire::AlarmRequest { action: wire::DEACTIVATE, member_id: alarm.member_id, alarm: alarm.alarm };
+            self.call::<_, wire::AlarmResponse>("Maintenance", "Alarm", request).await?;
+        }
+        Ok(())
+    }
+
     pub async fn lease(&self, id: i64) -> Result<LeaseInfo, StoreError> {
         let request = wire::LeaseTimeToLiveRequest { id, keys: true };
         let answer: wire::LeaseTimeToLiveResponse = self.call("Lease", "LeaseTimeToLive", request).await?;
@@ -161,7 +219,8 @@ impl Store {
     }
 
     pub(crate) fn channel(&self) -> Grpc<Channel> {
-        Grpc::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
+        let current = self.current.load(Ordering::Relaxed) % self.members.len();
+        Grpc::new(self.members[current].clone()).max_decoding_message_size(LARGEST_ANSWER)
     }
 
     async fn range(&self, prefix: &str, revision: i64, keys_only: bool) -> Result<(Vec<KeyValue>, i64), StoreError> {
@@ -186,13 +245,14 @@ impl Store {
             let answer = grpc.unary(tonic::Request::new(request), path, ProstCodec::default()).await;
             answer.map_err(|status| failed(status.code(), status.message().to_owned()))
         };
-        match tokio::time::timeout(self.limit, whole).await {
-            Ok(result) => result.map(tonic::Response::into_inner),
-            Err(_) => Err(failed(
-                tonic::Code::DeadlineExceeded,
-                format!("no answer within {:.0} s", self.limit.as_secs_f64()),
-            )),
+        let answer = tokio::time::timeout(self.limit, whole).await.unwrap_or_else(|_| {
+            let text = format!("no answer within {:.0} s", self.limit.as_secs_f64());
+            Err(failed(tonic::Code::DeadlineExceeded, text))
+        });
+        if answer.as_ref().is_err_and(|error| !error.is_answer()) {
+            self.next_member();
         }
+        answer.map(tonic::Response::into_inner)
     }
 }
 
@@ -205,6 +265,11 @@ impl StoreError {
     /// The store has no such call; kine says so with `Unknown` and a text.
     pub fn is_unsupported(&self) -> bool {
         self.code == tonic::Code::Unimplemented || self.message.ends_with("is not supported")
+    }
+
+    /// etcd itself said so, and another member would say the same.
+    fn is_answer(&self) -> bool {
+        self.is_compacted() || self.is_future()
     }
 
     /// The revision asked for does not exist yet.

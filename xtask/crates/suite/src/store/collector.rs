@@ -99,19 +99,23 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Watches for ever; returns only what cannot be mended.
+    /// Watches for ever, also over the death of the store; returns only what cannot be mended.
     async fn run(mut self) -> anyhow::Error {
-        loop {
-            match self.watch_once().await {
+        for attempt in 0u64.. {
+            match self.watch_once(attempt > 0).await {
                 Ok(()) => {}
-                Err(Trouble::Broken) => crate::wait::pause(REOPEN_PAUSE).await,
+                Err(Trouble::Broken) => {
+                    self.store.next_member();
+                    crate::wait::pause(REOPEN_PAUSE).await;
+                }
                 Err(Trouble::Lost(error)) => return error,
             }
         }
+        anyhow!("the raw watch broke more often than can be counted")
     }
 
     /// One watch from the first revision that is not recorded yet until it breaks.
-    async fn watch_once(&mut self) -> Result<(), Trouble> {
+    async fn watch_once(&mut self, again: bool) -> Result<(), Trouble> {
         let (requests, receiver) = mpsc::channel::<wire::WatchRequest>(4);
         let (key, range_end) = self.store.range_of("");
         let create = wire::WatchCreateRequest {
@@ -124,6 +128,9 @@ impl Watcher {
         let request = wire::WatchRequest { create: Some(create), progress: None };
         requests.send(request).await.map_err(|_| Trouble::Broken)?;
         let mut answers = self.open(receiver).await?;
+        if again {
+            self.recorder.reopened(*self.told.borrow() + 1);
+        }
         loop {
             tokio::select! {
                 answer = answers.message() => match answer {

@@ -8,6 +8,8 @@ use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseHeader {
+    #[prost(uint64, tag = "2")]
+    pub(crate) member_id: u64,
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
 }
@@ -126,6 +128,58 @@ pub(crate) struct LeaseTimeToLiveResponse {
     pub(crate) granted_ttl: i64,
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub(crate) keys: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(uint64, tag = "4")]
+    pub(crate) leader: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HashKvRequest {
+    #[prost(int64, tag = "1")]
+    pub(crate) revision: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HashKvResponse {
+    #[prost(uint32, tag = "2")]
+    pub(crate) hash: u32,
+    #[prost(int64, tag = "3")]
+    pub(crate) compact_revision: i64,
+}
+
+/// The action of an [`AlarmRequest`] that takes an alarm back; the default lists them.
+pub(crate) const DEACTIVATE: i32 = 2;
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AlarmRequest {
+    #[prost(int32, tag = "1")]
+    pub(crate) action: i32,
+    #[prost(uint64, tag = "2")]
+    pub(crate) member_id: u64,
+    #[prost(int32, tag = "3")]
+    pub(crate) alarm: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AlarmMember {
+    #[prost(uint64, tag = "1")]
+    pub(crate) member_id: u64,
+    #[prost(int32, tag = "2")]
+    pub(crate) alarm: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AlarmResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) alarms: Vec<AlarmMember>,
 }
 
 /// One of the fields is set.

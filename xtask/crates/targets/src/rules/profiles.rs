@@ -35,11 +35,13 @@ pub(crate) fn profiles<'a>(
         file.refuse(at!["profiles"], format!("must have a profile named {DEFAULT}"));
     }
     for (i, profile) in profiles.iter().enumerate() {
-        let Profile { name, summary, apiserver, files: _, plugins, stores, prefix } = profile;
+        let Profile { name, summary, apiserver, files: _, plugins, stores, apiservers, prefix } = profile;
         file.require(is_name(name), at!["profiles", i, "name"], "must be lower-case letters, digits and -");
         if profiles[..i].iter().any(|earlier| earlier.name == *name) {
             file.refuse(at!["profiles", i, "name"], format!("{name} is the name of another profile already"));
         }
+        let rule = format!("must be from 1 to 3; found {apiservers}");
+        file.require((1..=3).contains(apiservers), at!["profiles", i, "apiservers"], rule);
         file.require(!summary.trim().is_empty(), at!["profiles", i, "summary"], "must not be empty");
         let is_prefix = prefix.strip_prefix('/').is_some_and(is_relative_path);
         file.require(
@@ -124,13 +126,16 @@ fn check_stores(file: &mut Document<'_>, i: usize, stores: &[ProfileStore], know
     file.require(!stores.is_empty(), at!["profiles", i, "stores"], "must have at least one store");
     let mut taken: Vec<&str> = Vec::new();
     for (j, store) in stores.iter().enumerate() {
-        let ProfileStore { name, resources, flags: store_flags, kind: _ } = store;
+        let ProfileStore { name, resources, members, flags: store_flags, kind: _ } = store;
         let path = at!["profiles", i, "stores", j];
         file.require(
             is_name(name),
             at!["profiles", i, "stores", j, "name"],
             "must be lower-case letters, digits and -",
         );
+        let rule =
+            format!("must be 1, 3 or 5: an even number survives no more failures than one less; found {members}");
+        file.require([1, 3, 5].contains(members), at!["profiles", i, "stores", j, "members"], rule);
         if stores[..j].iter().any(|earlier| earlier.name == *name) {
             file.refuse(
                 at!["profiles", i, "stores", j, "name"],

@@ -1,0 +1,170 @@
+//! Writes and reads: what was acknowledged is there, what was refused is not, and nobody reads the past.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::history::{Change, Key, Revision};
+
+use super::{Account, Fate, Findings, Read, Violation, Write, id_in};
+use crate::keys::unsigned;
+
+pub(super) fn judge(findings: &mut Findings, account: &Account) {
+    let known: BTreeMap<&str, &Write> = account.writes.iter().map(|write| (write.id.as_str(), write)).collect();
+    let effects: Vec<(&Write, Vec<&Revision>)> =
+        account.writes.iter().map(|write| (write, effects(account, write))).collect();
+    let mut acknowledged = Vec::new();
+    for (write, effects) in &effects {
+        if let Some(message) = problem(write, effects) {
+            findings.add(Violation { message, evidence: evidence(account, &write.key) });
+        }
+        count(findings, write, effects);
+        if let (Fate::Done(_), [effect]) = (write.fate, effects.as_slice()) {
+            acknowledged.push((*write, unsigned(effect.rev)));
+        }
+    }
+    strangers(findings, account, &known, &effects);
+    let floor = Floor::new(&acknowledged);
+    in_order(findings, &acknowledged, &floor);
+    for read in &account.reads {
+        findings.count("reads", 1);
+        if let Some(message) = stale(account, read, floor.at(read.called)) {
+            findings.add(Violation { message, evidence: evidence(account, &read.key) });
+        }
+    }
+}
+
+/// The revisions that this write made: a put is known by its id, a delete by what it deleted.
+fn effects<'a>(account: &'a Account, write: &Write) -> Vec<&'a Revision> {
+    let of_key = account.revisions.iter().filter(|revision| revision.key == write.key && revision.kind == write.kind);
+    match write.kind {
+        Change::Put => of_key.filter(|revision| id_in(&revision.value) == Some(write.id.as_str())).collect(),
+        Change::Delete => of_key.filter(|revision| before(account, revision) == write.based_on).collect(),
+    }
+}
+
+/// The key's revision that this one replaced; 0 if there was none.
+fn before(account: &Account, revision: &Revision) -> u64 {
+    let earlier = account.revisions.iter().rfind(|r| r.key == revision.key && r.rev < revision.rev);
+    earlier.filter(|earlier| earlier.kind == Change::Put).map_or(0, |earlier| unsigned(earlier.rev))
+}
+
+fn problem(write: &Write, effects: &[&Revision]) -> Option<String> {
+    let what = say(write);
+    let revs = || effects.iter().map(|effect| effect.rev.to_string()).collect::<Vec<_>>().join(", ");
+    match (write.fate, effects) {
+        (Fate::Done(rv), []) => Some(format!("{what} was acknowledged at {rv} and is lost")),
+        (Fate::Done(rv), [effect]) if rv != 0 && rv != unsigned(effect.rev) => {
+            Some(format!("{what} was acknowledged at {rv}, but the store has it at {}", effect.rev))
+        }
+        (Fate::Refused, [_, ..]) => Some(format!("{what} was refused, but the store has it at {}", revs())),
+        (_, [_, _, ..]) => Some(format!("{what} is in the store more than once, at {}", revs())),
+        (_, [effect]) if write.kind == Change::Put && unsigned(effect.prev_rev) != write.based_on => {
+            Some(format!("{what} was based on {}, but it replaced {}", write.based_on, effect.prev_rev))
+        }
+        _ => None,
+    }
+}
+
+/// Every change belongs to a write that somebody made.
+fn strangers(
+    findings: &mut Findings,
+    account: &Account,
+    known: &BTreeMap<&str, &Write>,
+    effects: &[(&Write, Vec<&Revision>)],
+) {
+    let asked_for: BTreeSet<i64> = effects.iter().flat_map(|(_, made)| made).map(|revision| revision.rev).collect();
+    for revision in &account.revisions {
+        let own = match revision.kind {
+            Change::Put => id_in(&revision.value).is_some_and(|id| known.contains_key(id)),
+            Change::Delete => asked_for.contains(&revision.rev),
+        };
+        if !own {
+            let (key, rev) = (&revision.key, revision.rev);
+            findings.add(Violation::plain(format!("the store changed {key} at {rev}, which nobody asked for")));
+        }
+    }
+}
+
+/// A write that was sent after another one was acknowledged has a higher revision.
+fn in_order(findings: &mut Findings, acknowledged: &[(&Write, u64)], floor: &Floor) {
+    for (write, rev) in acknowledged {
+        let before = floor.at(write.called);
+        if *rev <= before {
+            let message = format!("{} got {rev}, although {before} was acknowledged before it was sent", say(write));
+            findings.add(Violation::plain(message));
+        }
+    }
+}
+
+/// Why the answer to a read is older than what had been acknowledged when it was sent.
+fn stale(account: &Account, read: &Read, floor: u64) -> Option<String> {
+    let changes = || account.revisions.iter().filter(|revision| revision.key == read.key);
+    let Read { client, key, rv, .. } = read;
+    let seen = rv.map_or("nothing".to_owned(), |rv| format!("resource version {rv}"));
+    let is_seen = |state: Option<&Revision>| match (state, rv) {
+        (Some(revision), Some(rv)) => revision.kind == Change::Put && unsigned(revision.rev) == *rv,
+        (Some(revision), None) => revision.kind == Change::Delete,
+        (None, rv) => rv.is_none(),
+    };
+    // The state at the floor, or any that came after it.
+    let at_floor = changes().take_while(|revision| unsigned(revision.rev) <= floor).last();
+    let later = changes().filter(|revision| unsigned(revision.rev) > floor);
+    if is_seen(at_floor) || later.into_iter().any(|revision| is_seen(Some(revision))) {
+        return None;
+    }
+    Some(format!("{client} read {seen} of {key}, which is no state of it since {floor}; that was acknowledged before"))
+}
+
+/// The highest revision that was acknowledged before some time.
+pub(super) struct Floor(Vec<(u64, u64)>);
+
+impl Floor {
+    pub(super) fn new(acknowledged: &[(&Write, u64)]) -> Floor {
+        let mut times: Vec<(u64, u64)> = acknowledged.iter().map(|(write, rev)| (write.returned, *rev)).collect();
+        times.sort_unstable();
+        let mut highest = 0;
+        for (_, rev) in &mut times {
+            highest = highest.max(*rev);
+            *rev = highest;
+        }
+        Floor(times)
+    }
+
+    /// Of answered writes in the account itself.
+    pub(super) fn of(account: &Account) -> Floor {
+        let answered = account.writes.iter().filter_map(|write| match write.fate {
+            Fate::Done(rv) if rv > 0 => Some((write, rv)),
+            _ => None,
+        });
+        Floor::new(&answered.collect::<Vec<_>>())
+    }
+
+    pub(super) fn at(&self, time: u64) -> u64 {
+        let end = self.0.partition_point(|(returned, _)| *returned < time);
+        end.checked_sub(1).map_or(0, |last| self.0[last].1)
+    }
+}
+
+fn count(findings: &mut Findings, write: &Write, effects: &[&Revision]) {
+    let what = match (write.fate, effects.is_empty()) {
+        (Fate::Done(_), _) => "writes acknowledged",
+        (Fate::Refused, _) => "writes refused",
+        (Fate::Unknown, true) => "writes without an answer, not there",
+        (Fate::Unknown, false) => "writes without an answer, there once",
+    };
+    findings.count(what, 1);
+}
+
+fn say(write: &Write) -> String {
+    let kind = match (write.kind, write.based_on) {
+        (Change::Put, 0) => "create",
+        (Change::Put, _) => "update",
+        (Change::Delete, _) => "delete",
+    };
+    format!("the {kind} {} of {} by {}", write.id, write.key, write.client)
+}
+
+fn evidence(account: &Account, key: &Key) -> Vec<String> {
+    const SHOWN: usize = 8;
+    let changes = account.revisions.iter().filter(|revision| revision.key == *key).rev().take(SHOWN);
+    changes.map(|revision| format!("history: {}", crate::truth::describe(revision))).collect()
+}

@@ -1,0 +1,75 @@
+//! Servers that lose something when they are killed, or after.
+
+use serde_json::Value;
+
+use super::tools::{each_event, is_marker, remember_first, remove, shift};
+use super::{Change, Mutant, mutants};
+use crate::call::Call;
+
+pub(super) static MUTANTS: &[Mutant] = mutants! {
+    "fault.resume-skips": "A watch that resumes begins some changes later than it should." => "fault.apiserver-restart" on "disruptive",
+        resume_skips;
+    "fault.ack-without-write": "Some creates and updates are answered as done, and nothing is stored." => "fault.etcd-restart" on "disruptive",
+        ack_without_write;
+    "fault.event-lost": "A watch that goes on for long loses an event." => "fault.slow-machine" on "disruptive",
+        || each_event(|n, event| if n == 25 && !is_marker(&event) { vec![] } else { vec![event] });
+    "fault.event-lost-over-elections": "A watch of one of two servers loses an event." => "fault.etcd-leader-change" on "ha",
+        || each_event(|n, event| if n == 25 && !is_marker(&event) { vec![] } else { vec![event] });
+    "fault.precondition-ignored": "An update takes effect whatever resource version it carries." => "fault.write-timeout-ambiguous" on "disruptive",
+        || Change::Request(Box::new(|call| {
+            if call.method == http::Method::PUT {
+                call.edit(|object| remove(&mut object["metadata"], "resourceVersion"));
+            }
+        }));
+    "fault.compacted-list-served": "A list at a resource version that is gone shows the present." => "fault.compaction-under-watch" on "disruptive",
+        || Change::Request(Box::new(|call| {
+            if call.is_list() {
+                call.forget("resourceVersionMatch");
+                call.forget("resourceVersion");
+            }
+        }));
+    "fault.expired-watch-empty": "A watch from an expired resource version is answered 200, and ends." => "fault.no-silent-close" on "disruptive",
+        || each_event(|_, event| if event["type"] == "ERROR" { vec![] } else { vec![event] });
+    "fault.always-ready": "The server says that it is ready, whatever its stores do." => "fault.readyz" on "split-events",
+        || Change::Reply(Box::new(|call, reply| if call.path == "/readyz" { reply.status = 200 }));
+    "fault.unready-cache-503": "A cache that is not filled refuses by 503." => "fault.cache-not-ready-429" on "disruptive",
+        || Change::Reply(Box::new(|_, reply| if reply.status == 429 { reply.status = 503 }));
+    "fault.other-server-stale": "One of two servers answers reads of an object as it did first." => "fault.ha-stale-zero" on "ha",
+        || Change::Reply(remember_first(Call::is_get));
+    "fault.other-server-counts-differently": "One of two servers shows other resource versions." => "fault.ha-apiservers" on "ha",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_get() && call.path.contains("/configmaps/") {
+                reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], -1));
+            }
+        }));
+};
+
+/// A watch from a resource version begins after a later one.
+fn resume_skips() -> Change {
+    Change::Request(Box::new(|call| {
+        if !call.is_watch() || call.path.ends_with("/configmaps") {
+            return;
+        }
+        for (name, value) in &mut call.query {
+            if name == "resourceVersion" && value != "0" {
+                let mut number = Value::from(value.as_str());
+                shift(&mut number, 4);
+                *value = number.as_str().unwrap_or_default().to_owned();
+            }
+        }
+    }))
+}
+
+/// Every ninth write of the workload is a rehearsal only.
+fn ack_without_write() -> Change {
+    let mut writes = 0;
+    Change::Request(Box::new(move |call| {
+        let of_workload = call.path.ends_with("/configmaps") || call.path.contains("/configmaps/w");
+        if of_workload && (call.method == http::Method::POST || call.method == http::Method::PUT) {
+            writes += 1;
+            if writes % 9 == 0 {
+                call.query.push(("dryRun".into(), "All".into()));
+            }
+        }
+    }))
+}

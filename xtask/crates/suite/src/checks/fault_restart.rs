@@ -1,0 +1,169 @@
+//! Servers that are killed, and started again, while clients write and watch.
+
+use std::time::Duration;
+
+use model::Action;
+use model::Level::{Extra, Must, Should};
+
+use crate::check::{Check, Need, Verdict};
+use crate::ctx::Ctx;
+use crate::load::{self, Servers};
+use crate::object::CORE_EVENTS;
+use crate::{expect, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "fault.apiserver-restart",
+        level: Must,
+        requirement: "After an apiserver was killed and started again on the same store, every acknowledged write is there \
+                      with the resource version of its answer, a write without an answer is there once or not at all, \
+                      and a client that resumes its watch from its last event or bookmark gets everything it has missed, \
+                      or a 410.",
+        source: "KEP-1904; kubernetes.io, Kubernetes API concepts, \"Efficient detection of changes\"; etcd \
+                 tests/robustness",
+        observed: "Four writers and four watchers of ConfigMaps (cached) and Events (not cached), over HTTP/1.1 and \
+                   HTTP/2; SIGKILL of the apiserver between two requests of a writer, start, and as much work again. \
+                   On `ha` clients go over to the other apiserver. Watchers wait until ten more writes are acknowledged, and resume; after a 410 they list. Each life \
+                   must be the recorded history of its collection up to a marker written last.",
+        by_hand: "kubectl get configmaps -w in one shell, kubectl create configmap in a loop in another, kill -9 the \
+                  apiserver, start it, and compare with etcdctl watch --prefix /registry/configmaps/",
+        profiles: &["disruptive", "ha"],
+        needs: &[Need::Control, Need::Exclusive],
+        run: scenario!(apiserver_restart),
+    },
+    Check {
+        id: "fault.etcd-restart",
+        level: Must,
+        requirement: "After etcd was killed and started again, every write that the API acknowledged is there, open API \
+                      watches go on without a gap or end, and no event is delivered for a revision that etcd does not \
+                      have.",
+        source: "etcd tests/robustness (failpoint Kill); etcd.io, KV API guarantees, \"Durability\"",
+        observed: "The same workload; SIGKILL of etcd, start, and as much work again. The raw store is recorded over the \
+                   restart from the first revision that was not seen; its end must follow from all that was recorded.",
+        by_hand: "kubectl create configmap in a loop, kill -9 etcd, start it, and compare what was created with etcdctl \
+                  get --prefix --keys-only /registry/configmaps/",
+        profiles: &["disruptive"],
+        needs: &[Need::Control, Need::Exclusive],
+        run: scenario!(etcd_restart),
+    },
+    Check {
+        id: "fault.slow-machine",
+        level: Should,
+        requirement: "Where apiserver and etcd are executed a fifth of the time only, nothing acknowledged is lost, no \
+                      watch has a gap, and writes still get through.",
+        source: "etcd-io/etcd#16319, #16963, #17593 (robustness tests on slow machines)",
+        observed: "The same workload, while both processes are stopped (SIGSTOP) for 80 ms in every 100 ms.",
+        by_hand: "while kubectl create configmap runs in a loop: while true; do kill -STOP $(pidof etcd kube-apiserver); \
+                  sleep 0.08; kill -CONT $(pidof etcd kube-apiserver); sleep 0.02; done",
+        profiles: &["disruptive"],
+        needs: &[Need::Control, Need::Exclusive],
+        run: scenario!(slow_machine),
+    },
+    Check {
+        id: "fault.apiserver-kill-during-write",
+        level: Extra,
+        requirement: "An apiserver that is killed again and again in the middle of writes loses nothing that it \
+                      acknowledged, and leaves no write half done or done twice.",
+        source: "etcd tests/robustness",
+        observed: "The same workload over three kills, each after more writes have reached the store.",
+        by_hand: "as for fault.apiserver-restart, three times",
+        profiles: &["disruptive"],
+        needs: &[Need::Control, Need::Exclusive],
+        run: scenario!(apiserver_kills),
+    },
+    Check {
+        id: "storage.lease-renew-on-leader-change",
+        level: Extra,
+        requirement: "When etcd elects a leader its leases are extended: the lease of an Event never gets shorter, and its \
+                      key outlives the time to live by no more than the granted one.",
+        source: "kubernetes/kubernetes#65497, etcd-io/etcd#9888; etcd server/lease/lessor.go (Promote)",
+        observed: "LeaseTimeToLive of an Event's lease before and after SIGKILL and start of etcd: more seconds are left \
+                   than before, and not more than were granted; the key has its lease still.",
+        by_hand: "etcdctl lease timetolive ID --keys; kill -9 etcd; start it; the same again",
+        profiles: &["disruptive"],
+        needs: &[Need::Control, Need::Exclusive],
+        run: scenario!(lease_after_election),
+    },
+];
+
+const APISERVER: &str = "kube-apiserver";
+const ETCD: &str = "etcd-main";
+
+async fn apiserver_restart(ctx: &Ctx) -> Verdict {
+    // Of two apiservers half of the watchers are at the one that is killed.
+    let minima = [("unanswered", 1), ("watches resumed", 2), ("watches resumed that had missed events", 1)];
+    let servers = Servers::all(ctx).unwrap_or_else(|_| Servers::first(ctx));
+    load::through(ctx, &servers, &minima, restart(ctx, APISERVER)).await
+}
+
+async fn etcd_restart(ctx: &Ctx) -> Verdict {
+    load::through(ctx, &Servers::first(ctx), &[("unanswered", 1)], restart(ctx, ETCD)).await
+}
+
+/// Killed, not asked to end; ready again afterwards.
+async fn restart(ctx: &Ctx, component: &str) -> Verdict {
+    ctx.control(component, Action::Kill).await?;
+    ctx.control(component, Action::Start).await
+}
+
+/// How often both are stopped, how long, and how long they run in between.
+const STOPS: usize = 30;
+const STOPPED: Duration = Duration::from_millis(80);
+const RUNNING: Duration = Duration::from_millis(20);
+
+async fn slow_machine(ctx: &Ctx) -> Verdict {
+    let stutter = async {
+        for _ in 0..STOPS {
+            let (apiserver, etcd) = futures::try_join!(ctx.hold(APISERVER), ctx.hold(ETCD))?;
+            wait::pause(STOPPED).await;
+            futures::try_join!(apiserver.release(), etcd.release())?;
+            wait::pause(RUNNING).await;
+        }
+        Ok(())
+    };
+    load::through(ctx, &Servers::first(ctx), &[("acknowledged during the fault", 10)], stutter).await
+}
+
+const KILLS: usize = 3;
+/// Revisions between a start and the next kill.
+const BETWEEN: i64 = 30;
+
+async fn apiserver_kills(ctx: &Ctx) -> Verdict {
+    let kills = async {
+        for _ in 0..KILLS {
+            restart(ctx, APISERVER).await?;
+            load::progress(ctx, BETWEEN).await?;
+        }
+        Ok(())
+    };
+    load::through(ctx, &Servers::first(ctx), &[("unanswered", 3), ("watches resumed", 8)], kills).await
+}
+
+async fn lease_after_election(ctx: &Ctx) -> Verdict {
+    ctx.create(&CORE_EVENTS, &load::sample(ctx.namespace().await?, &CORE_EVENTS, "a", "a")).await?;
+    let stored = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
+    expect!(stored.lease != 0, "the Event was stored without a lease");
+    let store = ctx.store(&CORE_EVENTS);
+    // So long that seconds must have passed, or a renewal would not show.
+    let what = "the lease to have lost two seconds";
+    let before = wait::until(what, ctx.limit(30.0), Duration::from_millis(200), || async {
+        let lease = store.lease(stored.lease).await?;
+        Ok(if lease.ttl <= lease.granted - 2 { Ok(lease) } else { Err(format!("{} s are left", lease.ttl)) })
+    })
+    .await?;
+    restart(ctx, ETCD).await?;
+    let after = store.lease(stored.lease).await?;
+    ctx.count("elections", 1);
+    expect!(
+        after.ttl > before.ttl && after.ttl <= after.granted,
+        "the lease had {} of {} s left before the election and {} of {} s after it",
+        before.ttl,
+        before.granted,
+        after.ttl,
+        after.granted
+    );
+    let again = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
+    expect!(again == stored, "the Event was {stored:?} before the election and is {again:?} after it");
+    expect!(after.keys.contains(&stored.key), "the lease no longer holds {}", stored.key);
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Custom resources of a case.
+
+use std::time::Duration;
+
+use model::Resource;
+use serde_json::json;
+
+use super::Ctx;
+use crate::api::Request;
+use crate::check::Stop;
+use crate::object::{DEFINITIONS, Object};
+
+impl Ctx {
+    /// Makes a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until it is served.
+    pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
+        let resource = self.define_unasked(group, plural, kind).await?;
+        self.wait_until_served(&resource).await?;
+        Ok(resource)
+    }
+
+    /// Like [`Ctx::define`], but nobody has asked for the resource yet, and the server has no storage for it.
+    pub(crate) async fn define_unasked(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
+        let name = format!("{plural}.{group}");
+        let definition = Object::new(&DEFINITIONS, &name).with(
+            "spec",
+            json!({
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }}}],
+            }),
+        );
+        self.create(&DEFINITIONS, &definition).await?;
+        Ok(Resource {
+            group: group.into(),
+            version: "v1".into(),
+            plural: plural.into(),
+            kind: kind.into(),
+            namespaced: true,
+            stored_at: format!("{group}/{plural}"),
+        })
+    }
+
+    /// Waits until a list of the resource is answered 200.
+    pub async fn wait_until_served(&self, resource: &Resource) -> Result<(), Stop> {
+        let path = resource.path(Some(self.namespace().await?));
+        let what = format!("{path} to be served");
+        crate::wait::until(&what, self.limit(30.0), Duration::from_millis(50), || async {
+            let answer = self.send(&Request::get(path.clone())).await?;
+            Ok(if answer.is_success() { Ok(()) } else { Err(answer.to_string()) })
+        })
+        .await
+    }
+}

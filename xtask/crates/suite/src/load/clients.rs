@@ -1,0 +1,49 @@
+//! One client with a connection to each apiserver of the profile, at one of them at a time.
+
+use crate::check::Stop;
+use crate::ctx::Ctx;
+
+/// The apiservers that a workload talks to.
+pub(crate) struct Servers(Vec<String>);
+
+/// A client that goes to the next server when its own fails.
+pub(super) struct Clients {
+    at_each: Vec<Ctx>,
+    current: usize,
+}
+
+impl Servers {
+    /// Only the profile's first one.
+    pub(crate) fn first(ctx: &Ctx) -> Servers {
+        Servers(vec![ctx.profile().apiserver.clone()])
+    }
+
+    /// All of the profile, and there must be more than one.
+    pub(crate) fn all(ctx: &Ctx) -> Result<Servers, Stop> {
+        let all = ctx.servers();
+        if all.len() < 2 {
+            return Err(Stop::Skipped { need: "a second apiserver".into() });
+        }
+        Ok(Servers(all))
+    }
+
+    /// A client of that name; clients of different numbers begin at different servers.
+    pub(super) async fn clients(&self, ctx: &Ctx, name: &str, number: usize) -> Result<Clients, Stop> {
+        let mut at_each = Vec::new();
+        for server in &self.0 {
+            at_each.push(ctx.worker_at(name, server).await?);
+        }
+        let current = number % at_each.len();
+        Ok(Clients { at_each, current })
+    }
+}
+
+impl Clients {
+    pub(super) fn ctx(&self) -> &Ctx {
+        &self.at_each[self.current]
+    }
+
+    pub(super) fn next_server(&mut self) {
+        self.current = (self.current + 1) % self.at_each.len();
+    }
+}

@@ -1,0 +1,291 @@
+//! A workload that goes on while servers die under it: sequential writers with keys of their own, watchers that live on
+//! by resuming or listing anew, and the account of it all, which `judge::fault` judges.
+//!
+//! `traffic.rs` is the workload under the whole-run judges: there a request that is not answered is an error, here it is
+//! what the workload is for. Choices follow from the run's seed; how much happens before and after the fault is awaited
+//! and counted, so it is the same on every machine.
+
+mod clients;
+mod watcher;
+mod writer;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use futures::future::try_join_all;
+use judge::fault::{Account, Fate, Life, Read, Write, id_text, judge_account};
+use model::Resource;
+use model::history::{Change, Key};
+
+use crate::api::Transport;
+use crate::check::{Stop, Verdict};
+use crate::ctx::Ctx;
+use crate::object::{CONFIG_MAPS, CORE_EVENTS, Object};
+use crate::record::key;
+use crate::wait;
+
+pub(crate) use clients::Servers;
+pub(crate) use writer::sample;
+
+/// Writers of each collection.
+const WRITERS: usize = 2;
+/// Writes that must be acknowledged before the fault, and again after it.
+const BEFORE: u64 = 60;
+const AFTER: u64 = 60;
+/// Writes that a watcher lets pass before it resumes, so that there is something to be missed.
+const MISSED: u64 = 10;
+/// Seconds until the last write must have reached every watcher.
+const LIVENESS: f64 = 60.0;
+/// Seconds for a part of the workload to get its writes acknowledged.
+const PROGRESS: f64 = 60.0;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const MARKER: &str = "marker";
+
+/// The parts of a workload, as indexes.
+const PHASES: [&str; 3] = ["before", "during", "after"];
+
+/// A count that must be reached, or the check has exercised nothing.
+pub(crate) type Minimum = (&'static str, u64);
+
+/// What all clients of a workload see.
+#[derive(Default)]
+struct Board {
+    phase: AtomicUsize,
+    acknowledged: [AtomicU64; 3],
+    unanswered: [AtomicU64; 3],
+    /// Writers end.
+    ended: AtomicBool,
+    /// When watchers have to be told of the marker.
+    deadline: Mutex<Option<Instant>>,
+}
+
+/// What a writer remembers.
+#[derive(Default)]
+struct Log {
+    writes: Vec<Write>,
+    reads: Vec<Read>,
+}
+
+/// Lets the workload run before, during and after `fault`, and judges what came of it. The fault has to be over when its
+/// future ends. `minima` are counts of the judge, and `unanswered` for writes without an answer.
+pub(crate) async fn through(
+    ctx: &Ctx,
+    servers: &Servers,
+    minima: &[Minimum],
+    fault: impl Future<Output = Verdict>,
+) -> Verdict {
+    let board = Board::default();
+    let account = account(ctx, servers, &board, fault).await?;
+    board.tell(ctx);
+    let judgement = judge_account(&account);
+    for (what, n) in &judgement.exercised {
+        ctx.count(what, *n);
+    }
+    if let model::Outcome::Failed { message, evidence } = judgement.outcome() {
+        return Err(Stop::Failed { message, evidence });
+    }
+    let counters = ctx.counters();
+    for (what, least) in minima {
+        let seen = counters.get(*what).copied().unwrap_or(0);
+        if seen < *least {
+            let text = format!("not exercised: {what}: {seen}, but a verdict needs at least {least}");
+            return Err(Stop::Errored(anyhow!(text)));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until so many more revisions are in the store.
+pub(crate) async fn progress(ctx: &Ctx, revisions: i64) -> Verdict {
+    let store = ctx.store(&CONFIG_MAPS);
+    let goal = store.revision().await? + revisions;
+    wait::until("more writes to reach the store", ctx.limit(PROGRESS), LOOK_EVERY, || async {
+        let now = store.revision().await?;
+        Ok(if now >= goal { Ok(()) } else { Err(format!("revision {now}, awaited {goal}")) })
+    })
+    .await
+}
+
+async fn account(
+    ctx: &Ctx,
+    servers: &Servers,
+    board: &Board,
+    fault: impl Future<Output = Verdict>,
+) -> Result<Account, Stop> {
+    let collections: [&'static Resource; 2] = [&CONFIG_MAPS, &CORE_EVENTS];
+    for resource in collections {
+        ctx.workers_make(resource).await?;
+    }
+    let watchers = watchers(ctx, servers, board, &collections).await?;
+    let work = async {
+        let writers = try_join_all(writers(ctx, servers, board, &collections).await?);
+        let ((), logs) = futures::try_join!(direct(ctx, board, fault), writers)?;
+        let mut account = Account::default();
+        for log in logs {
+            account.writes.extend(log.writes);
+            account.reads.extend(log.reads);
+        }
+        for resource in collections {
+            account.writes.push(marker(ctx, resource).await?);
+        }
+        *board.deadline() = Some(Instant::now() + ctx.limit(LIVENESS));
+        Ok::<Account, Stop>(account)
+    };
+    let (mut account, lives) = futures::try_join!(work, try_join_all(watchers))?;
+    account.markers =
+        account.writes.iter().filter(|write| write.id.starts_with(MARKER)).map(|w| w.key.clone()).collect();
+    account.lives = lives;
+    let blind = |life: &Life| !account.markers.iter().any(|marker| watcher::has_seen(life, marker));
+    if account.lives.iter().all(blind) {
+        let what = format!("the marker on any of {} watches ({:.0} s)", account.lives.len(), LIVENESS);
+        return Err(Stop::TimedOut { what });
+    }
+    truth(ctx, &mut account, &collections).await?;
+    Ok(account)
+}
+
+/// The fault, between two parts of the workload that are the same in every run.
+async fn direct(ctx: &Ctx, board: &Board, fault: impl Future<Output = Verdict>) -> Verdict {
+    board.reached(ctx, 0, BEFORE).await?;
+    board.phase.store(1, Ordering::SeqCst);
+    fault.await?;
+    board.phase.store(2, Ordering::SeqCst);
+    board.reached(ctx, 2, AFTER).await?;
+    board.ended.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+type Task<'a, T> = futures::future::BoxFuture<'a, Result<T, Stop>>;
+
+async fn writers<'a>(
+    ctx: &Ctx,
+    servers: &Servers,
+    board: &'a Board,
+    collections: &[&'static Resource],
+) -> Result<Vec<Task<'a, Log>>, Stop> {
+    let mut writers: Vec<Task<'a, Log>> = Vec::new();
+    for number in 0..WRITERS * collections.len() {
+        let resource = collections[number % collections.len()];
+        let clients = servers.clients(ctx, &format!("writer-{number}"), number).await?;
+        writers.push(Box::pin(writer::write(clients, board, resource, number)));
+    }
+    Ok(writers)
+}
+
+/// Lists and watches of every collection, over both transports, with and without bookmarks.
+async fn watchers<'a>(
+    ctx: &Ctx,
+    servers: &Servers,
+    board: &'a Board,
+    collections: &[&'static Resource],
+) -> Result<Vec<Task<'a, Life>>, Stop> {
+    let mut watchers: Vec<Task<'a, Life>> = Vec::new();
+    for (number, resource) in collections.iter().flat_map(|resource| [*resource; 2]).enumerate() {
+        let transport = if number % 2 == 0 { Transport::Http2 } else { Transport::Http1 };
+        let clients = servers.clients(ctx, &format!("watcher-{number}"), number).await?;
+        watchers.push(Box::pin(watcher::live(clients, board, resource, transport)));
+    }
+    Ok(watchers)
+}
+
+/// The last write of a collection. The servers are well again: it must be acknowledged.
+async fn marker(ctx: &Ctx, resource: &Resource) -> Result<Write, Stop> {
+    let recorder = ctx.recorder(resource);
+    let id = format!("{MARKER}-{}", resource.plural);
+    let called = recorder.now();
+    let made = ctx.create(resource, &sample(ctx.namespace().await?, resource, MARKER, &id)).await?;
+    Ok(Write {
+        client: ctx.client.to_string(),
+        id,
+        key: key(&ctx.key(resource, MARKER).await?),
+        kind: Change::Put,
+        based_on: 0,
+        called,
+        returned: recorder.now(),
+        fate: Fate::Done(made.rv()),
+    })
+}
+
+/// What the store recorded, and what it holds, below the collections.
+async fn truth(ctx: &Ctx, account: &mut Account, collections: &[&'static Resource]) -> Verdict {
+    for resource in collections {
+        let recorder = ctx.recorder(resource);
+        let store = ctx.store(resource);
+        let now = store.revision().await?;
+        let what = format!("the record of the store to reach revision {now}");
+        // Nothing else is written that has to be waited for: the marker is the last of its collection.
+        let marker = account.markers.iter().find(|key| key.contains(&format!("/{}/", resource.stored_at))).cloned();
+        wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
+            let there = marker.as_ref().is_none_or(|marker| !recorder.changes_of(marker).is_empty());
+            Ok(if there { Ok(()) } else { Err(format!("revision {}", recorder.last_revision())) })
+        })
+        .await?;
+        let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+        account.revisions.extend(recorder.changes_below(&prefix));
+        let end = ctx.stored_all(resource, 0).await?;
+        account.end.extend(end.into_iter().map(|kv| (key(&kv.key), kv.mod_rev.cast_unsigned())));
+    }
+    account.revisions.sort_by_key(|revision| revision.rev);
+    Ok(())
+}
+
+impl Board {
+    /// Waits until so many writes of a part of the workload have been acknowledged.
+    async fn reached(&self, ctx: &Ctx, phase: usize, least: u64) -> Verdict {
+        let what = format!("{least} acknowledged writes {} the fault", PHASES[phase]);
+        wait::until(&what, ctx.limit(PROGRESS), LOOK_EVERY, || async {
+            let seen = self.acknowledged[phase].load(Ordering::SeqCst);
+            Ok(if seen >= least { Ok(()) } else { Err(seen.to_string()) })
+        })
+        .await
+    }
+
+    fn note(&self, fate: Fate) {
+        let phase = self.phase.load(Ordering::SeqCst);
+        match fate {
+            Fate::Done(_) => self.acknowledged[phase].fetch_add(1, Ordering::SeqCst),
+            Fate::Unknown => self.unanswered[phase].fetch_add(1, Ordering::SeqCst),
+            Fate::Refused => 0,
+        };
+    }
+
+    fn all_acknowledged(&self) -> u64 {
+        self.acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).sum()
+    }
+
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    fn deadline(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.deadline.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whether the marker has been there for so long that a watcher must have seen it.
+    fn is_over(&self) -> bool {
+        self.deadline().is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    fn tell(&self, ctx: &Ctx) {
+        for (phase, name) in PHASES.iter().enumerate() {
+            ctx.count(&format!("acknowledged {name} the fault"), self.acknowledged[phase].load(Ordering::SeqCst));
+            ctx.count("unanswered", self.unanswered[phase].load(Ordering::SeqCst));
+        }
+    }
+}
+
+/// The value under which a put's id is stored, for the object's content.
+fn content(id: &str) -> String {
+    id_text(id)
+}
+
+/// The object with another put's id.
+fn with_id(object: Object, resource: &Resource, id: &str) -> Object {
+    object.with(if resource.plural == "events" { "message" } else { "data.by" }, content(id))
+}
+
+fn key_of(ctx: &Ctx, resource: &Resource, object: &Object) -> Key {
+    key(&resource.key(&ctx.profile().prefix, object.namespace(), object.name()))
+}

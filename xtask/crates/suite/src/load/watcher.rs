@@ -1,0 +1,145 @@
+//! A watcher: lists, watches, and lives on when its watch ends, as an informer does: from where it was, or by a list
+//! after a 410.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use judge::fault::{Begin, Leg, Life};
+use model::Resource;
+use model::history::{Frame, FrameKind, Key};
+
+use super::clients::Clients;
+use super::{Board, LOOK_EVERY, MARKER, MISSED, key_of};
+use crate::api::Transport;
+use crate::check::Stop;
+use crate::record::key;
+use crate::wait;
+use crate::watch::{Next, Watch, WatchOptions};
+
+/// How long a stream is listened to before the clock is looked at.
+const LISTEN: Duration = Duration::from_millis(500);
+/// After a request that nobody answered.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A watcher and what it has come to.
+struct Watcher<'a> {
+    clients: Clients,
+    board: &'a Board,
+    resource: &'static Resource,
+    transport: Transport,
+    life: Life,
+    marker: Key,
+    /// What it would resume from; None: it has to list.
+    at: Option<u64>,
+}
+
+/// Watches until it sees the marker, or until that is overdue.
+pub(super) async fn live(
+    clients: Clients,
+    board: &Board,
+    resource: &'static Resource,
+    transport: Transport,
+) -> Result<Life, Stop> {
+    let ctx = clients.ctx();
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    let marker = key(&ctx.key(resource, MARKER).await?);
+    let life = Life { client: ctx.client.to_string(), prefix: key(&prefix), legs: Vec::new() };
+    let mut watcher = Watcher { clients, board, resource, transport, life, marker, at: None };
+    while !board.is_over() && !has_seen(&watcher.life, &watcher.marker) {
+        if !watcher.leg().await? {
+            watcher.clients.next_server();
+            wait::pause(PATIENCE).await;
+        }
+    }
+    Ok(watcher.life)
+}
+
+/// Whether a list or an event has shown the marker.
+pub(super) fn has_seen(life: &Life, marker: &Key) -> bool {
+    life.legs.iter().any(|leg| {
+        let listed = match &leg.begin {
+            Begin::Listed { items, .. } => items.iter().any(|(key, _)| key == marker),
+            Begin::Resumed { .. } => false,
+        };
+        listed || leg.frames.iter().any(|frame| frame.key == *marker)
+    })
+}
+
+impl Watcher<'_> {
+    /// One more part of the life; no if the server did not let it begin.
+    async fn leg(&mut self) -> Result<bool, Stop> {
+        let (from, begin) = match self.at {
+            Some(rv) => (rv, Begin::Resumed { rv }),
+            None => match self.list().await {
+                Some(begin @ Begin::Listed { rv, .. }) => (rv, begin),
+                _ => return Ok(false),
+            },
+        };
+        // A list counts from its answer on, whatever becomes of the watch.
+        if matches!(begin, Begin::Listed { .. }) {
+            self.life.legs.push(Leg { begin: begin.clone(), frames: Vec::new() });
+            self.at = Some(from);
+        }
+        let options = WatchOptions::after(from).bookmarks();
+        let mut watch = match self.clients.ctx().try_watch(self.transport, self.resource, &options).await {
+            Ok(Ok(watch)) => watch,
+            Ok(Err(refusal)) if refusal.status == 410 => {
+                let error = FrameKind::Error { code: 410, reason: refusal.reason(), message: refusal.message() };
+                let frame = Frame { at: 0, kind: error, key: key(""), rv: 0, uid: key("") };
+                self.life.legs.push(Leg { begin: Begin::Resumed { rv: from }, frames: vec![frame] });
+                self.at = None;
+                return Ok(true);
+            }
+            Ok(Err(_)) | Err(_) => return Ok(false),
+        };
+        if !matches!(begin, Begin::Listed { .. }) {
+            self.life.legs.push(Leg { begin, frames: Vec::new() });
+        }
+        self.follow(&mut watch).await?;
+        drop(watch);
+        self.let_something_be_missed().await;
+        Ok(true)
+    }
+
+    async fn list(&self) -> Option<Begin> {
+        let ctx = self.clients.ctx();
+        let called = ctx.recorder(self.resource).now();
+        let list = ctx.try_list(self.resource, "").await.ok()?.object().ok()?;
+        let items = list.items().iter().map(|item| (key_of(ctx, self.resource, item), item.rv())).collect();
+        Some(Begin::Listed { called, rv: list.rv(), items })
+    }
+
+    /// Reads to the end of the stream or to the marker.
+    async fn follow(&mut self, watch: &mut Watch) -> Result<(), Stop> {
+        while !self.board.is_over() {
+            let event = match watch.poll(LISTEN).await? {
+                Next::Event(event) => event,
+                Next::Nothing => continue,
+                Next::End => return Ok(()),
+            };
+            match &event.frame.kind {
+                FrameKind::Error { code: 410, .. } => self.at = None,
+                FrameKind::Error { .. } | FrameKind::Unknown { .. } => {}
+                _ => self.at = Some(event.frame.rv),
+            }
+            let seen = event.frame.key == self.marker;
+            if let Some(leg) = self.life.legs.last_mut() {
+                leg.frames.push(event.frame);
+            }
+            if seen {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// A client that resumes at once has missed nothing, and proves nothing.
+    async fn let_something_be_missed(&self) {
+        let enough = self.board.all_acknowledged() + MISSED;
+        let end = Instant::now() + self.clients.ctx().limit(30.0);
+        while self.board.all_acknowledged() < enough && !self.board.ended.load(Ordering::SeqCst) && Instant::now() < end
+        {
+            wait::pause(LOOK_EVERY).await;
+        }
+    }
+}
