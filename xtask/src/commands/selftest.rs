@@ -25,6 +25,9 @@ use crate::provider::{self, Setup};
 
 /// Checks at the same time, as in `ci`.
 const JOBS: usize = 12;
+/// Mutants at the same time; most checks wait more than they work. One where profiles rest, which each run wakes and lets
+/// rest again.
+const WIDTH: usize = 4;
 
 /// How one mutant ended, or the control without one.
 #[derive(Clone, Debug, Serialize)]
@@ -121,6 +124,26 @@ fn chosen(words: &[String]) -> Result<Vec<&'static Mutant>, Failure> {
     Ok(mutants)
 }
 
+/// First those that disturb nobody, each by itself; then the others of each profile, one after the other: they start its
+/// apiserver again, want it for themselves, or judge everything that was written.
+fn in_groups<'a>(mutants: &[&'a Mutant]) -> [Vec<Vec<&'a Mutant>>; 2] {
+    let gentle = |mutant: &Mutant| {
+        let check = suite::find(mutant.caught_by);
+        let quiet = check.is_some_and(|c| matches!(c.run, suite::Run::Scenario(_)) && !c.is_exclusive(mutant.profile));
+        quiet && matches!(mutant.means, Means::Proxy(_))
+    };
+    let mut alone = Vec::new();
+    let mut by_profile: BTreeMap<&str, Vec<&Mutant>> = BTreeMap::new();
+    for mutant in mutants.iter().copied() {
+        if gentle(mutant) {
+            alone.push(vec![mutant]);
+        } else {
+            by_profile.entry(mutant.profile).or_default().push(mutant);
+        }
+    }
+    [alone, by_profile.into_values().collect()]
+}
+
 impl Field<'_> {
     /// A store in a guest cannot be stood before: the guest reaches nothing of this machine.
     fn possible(&self, mutants: Vec<&'static Mutant>) -> Vec<&'static Mutant> {
@@ -137,10 +160,15 @@ impl Field<'_> {
     /// First the checks behind a proxy that breaks nothing, then each mutant.
     fn all(&self, mutants: &[&Mutant]) -> anyhow::Result<Vec<Row>> {
         let mut rows = self.control(mutants)?;
-        for mutant in mutants {
-            interrupt::check()?;
-            rows.push(self.mutant(mutant)?);
+        let width = if self.booted.cluster.info.awake.is_some() { 1 } else { WIDTH };
+        for groups in in_groups(mutants) {
+            let ended = proc::side_by_side(&groups, width, |group| {
+                group.iter().map(|mutant| self.mutant(mutant)).collect::<anyhow::Result<Vec<Row>>>()
+            });
+            rows.extend(ended?.into_iter().flatten());
         }
+        let place = |row: &Row| mutants.iter().position(|mutant| mutant.id == row.mutant);
+        rows.sort_by_key(place);
         Ok(rows)
     }
 
@@ -160,6 +188,7 @@ impl Field<'_> {
     }
 
     fn mutant(&self, mutant: &Mutant) -> anyhow::Result<Row> {
+        interrupt::check()?;
         let case = case(mutant.caught_by, mutant.profile)?;
         let (outcomes, time) = match mutant.means {
             Means::Proxy(make) => self.suite(mutant.id, &[case], make)?,

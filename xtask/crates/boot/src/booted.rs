@@ -68,7 +68,7 @@ impl Booted {
     /// Lets all control planes run, for a cluster that people use.
     pub fn wake_all(&self) -> anyhow::Result<()> {
         let names: Vec<&String> = self.cluster.info.profiles.keys().collect();
-        plan::side_by_side(&names, plan::AWAKE, |name| Ok(self.processes.wake(name)?))?;
+        proc::side_by_side(&names, plan::AWAKE, |name| Ok(self.processes.wake(name)?))?;
         Ok(())
     }
 

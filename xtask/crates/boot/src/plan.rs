@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -40,7 +39,8 @@ pub(crate) struct Place<'a> {
     pub(crate) doors: &'a (dyn Fn(&str) -> anyhow::Result<Door> + Sync),
     /// Program and leading arguments that run a component there.
     pub(crate) command: &'a (dyn Fn(&Artifact) -> (PathBuf, Vec<String>) + Sync),
-    /// Components started at the same time.
+    /// Components started at the same time: a start is work for the processor alone, and more at once only make each other
+    /// miss their deadlines.
     pub(crate) width: usize,
 }
 
@@ -136,35 +136,6 @@ impl Root {
     pub(crate) fn there(&self, path: &Path) -> PathBuf {
         path.strip_prefix(&self.here).map_or_else(|_| path.to_owned(), |rest| self.there.join(rest))
     }
-}
-
-/// Does `work` for each of `items`, at most `width` at a time; nothing new is begun after the first error.
-///
-/// A start is work for the processor alone, and more at once only make each other miss their deadlines.
-pub(crate) fn side_by_side<T: Sync, R: Send>(
-    items: &[T],
-    width: usize,
-    work: impl Fn(&T) -> anyhow::Result<R> + Sync,
-) -> anyhow::Result<Vec<R>> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = work(item);
-            let failed = result.is_err();
-            done.push(result);
-            if failed {
-                next.store(items.len(), Ordering::Relaxed);
-            }
-        }
-        done
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..width.max(1)).map(|_| scope.spawn(work)).collect();
-        let results = threads.into_iter().flat_map(|thread| thread.join().expect("no boot thread panics"));
-        // Collected before the first error is looked for, so that every component is dropped, and thereby ended.
-        results.collect::<Vec<_>>().into_iter().collect()
-    })
 }
 
 impl Draft {

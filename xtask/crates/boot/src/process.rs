@@ -13,7 +13,7 @@ use crate::component::{Component, quoted};
 use crate::execution::{self, Execution};
 use crate::host::{Host, Local};
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Door, Place, Plan, Root, awake, side_by_side};
+use crate::plan::{ControlPlane, Door, Place, Plan, Root, awake};
 
 /// How often a start is repeated with new ports when somebody else took one meanwhile.
 const PORT_ATTEMPTS: usize = 5;
@@ -42,7 +42,7 @@ pub fn up_on(
     let host: Arc<dyn Host> = Arc::new(Local { ledger: run.ledger() });
     let pki = pki::create(run)?;
     let planes = with_plan(target, artifacts, &pki, run, &execution, &host, ports, |plan| {
-        side_by_side(&topology.profiles, plan.place.width, |profile| control_plane(plan, profile))
+        proc::side_by_side(&topology.profiles, plan.place.width, |profile| control_plane(plan, profile))
     })?;
     interrupt::check()?;
     let Execution { name, factor, .. } = execution;

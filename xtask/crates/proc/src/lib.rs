@@ -10,6 +10,7 @@ pub mod exec;
 pub mod hold;
 pub mod host;
 pub mod interrupt;
+pub mod parallel;
 pub mod ports;
 pub mod process;
 pub mod progress;
@@ -18,4 +19,5 @@ mod spawner;
 pub mod terminal;
 
 pub use daemon::{Daemon, Spec};
+pub use parallel::side_by_side;
 pub use run_dir::{RunDir, Scratch, Together};

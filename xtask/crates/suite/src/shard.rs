@@ -154,13 +154,16 @@ mod tests {
         profiles.len() as u64 * durations.control_plane + judged.len() as u64 * durations.traffic + cases
     }
 
-    /// Random durations for most of the cases, and a random selection of the cases.
+    /// Random durations for most of the cases, and a random selection of the cases. Judges take next to nothing, as they
+    /// really do: those of a profile cannot be divided, which a division by number would not respect.
     fn draw(random: &mut fastrand::Rng) -> (Vec<Case>, Durations) {
         let all = Selection::default().cases().unwrap();
         let mut cases: Vec<Case> = all.iter().copied().filter(|_| random.u8(..4) > 0).collect();
         random.shuffle(&mut cases);
-        let measured = all.iter().map(|case| (case.name(), random.u64(..30_000))).filter(|(_, time)| *time > 3_000);
-        let times = measured.collect();
+        let mut time = |case: &Case| if is_judged(case) { random.u64(1..30) } else { random.u64(..30_000) };
+        let measured = all.iter().map(|case| (case, time(case)));
+        let measured = measured.filter(|(case, time)| is_judged(case) || *time > 3_000);
+        let times = measured.map(|(case, time)| (case.name(), time)).collect();
         let durations = Durations { control_plane: random.u64(1..5_000), traffic: random.u64(1..5_000), cases: times };
         (cases, durations)
     }

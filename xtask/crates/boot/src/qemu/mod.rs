@@ -31,7 +31,7 @@ use crate::flags::{self, Member, StorePorts};
 use crate::host::{Host, Program};
 use crate::members;
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, side_by_side, wake};
+use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, wake};
 
 use guest::{Guest, GuestHost};
 pub(crate) use snapshot::Place as Snapshots;
@@ -219,7 +219,7 @@ impl Job<'_> {
             let drafts = self.drafts(plan)?;
             self.send_files(&guest)?;
             let drafts: Vec<_> = drafts.into_iter().map(|draft| Mutex::new(Some(draft))).collect();
-            side_by_side(&drafts, plan.place.width, |draft| {
+            proc::side_by_side(&drafts, plan.place.width, |draft| {
                 let draft = draft.lock().unwrap_or_else(|e| e.into_inner()).take();
                 let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
                 let name = draft.info.name.clone();
