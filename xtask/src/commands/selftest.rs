@@ -196,7 +196,7 @@ impl Field<'_> {
             Means::Store(make) => {
                 let store = &self.booted.cluster.info.profiles[mutant.profile].stores[0];
                 let proxy = StoreProxy::start(store, make())?;
-                self.with_flags(mutant, &[("etcd-servers", &proxy.url)], &case)?
+                self.with_flags(mutant, &[("etcd-servers", proxy.url())], &case)?
             }
             Means::File(name, change) => self.with_file(mutant, name, change, &case)?,
         };
@@ -269,7 +269,7 @@ impl Field<'_> {
         let mut proxies = Vec::new();
         for profile in cluster.info.profiles.values_mut() {
             let proxy = Proxy::start(profile, make())?;
-            profile.apiserver.clone_from(&proxy.url);
+            proxy.url().clone_into(&mut profile.apiserver);
             proxies.push(proxy);
         }
         let outcomes: Arc<Mutex<BTreeMap<String, Outcome>>> = Arc::default();

@@ -5,6 +5,7 @@
 //! Nothing here judges, and nothing here knows a check beyond its id.
 
 mod call;
+mod door;
 mod message;
 mod proxy;
 mod store;

@@ -4,7 +4,6 @@
 //! proxy shows the server the administrator's certificate, which counts only where the client shows no token.
 
 use std::convert::Infallible;
-use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, anyhow};
@@ -17,30 +16,23 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use model::ProfileInfo;
 use tls::ClientConfig;
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
 use crate::call::{Call, Reply};
+use crate::door::{self, Door, Error, upstream};
 use crate::stream::Lines;
 use crate::table::{Change, Filter};
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, Error>;
-type Upstream = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+type Upstream = door::Upstream<Full<Bytes>>;
 
 /// A running proxy. Dropping it ends it with all its connections.
-pub struct Proxy {
-    /// `https://127.0.0.1:PORT`.
-    pub url: String,
-    runtime: Option<tokio::runtime::Runtime>,
-}
+pub struct Proxy(Door);
 
 /// What every connection needs.
 struct Shared {
@@ -52,12 +44,8 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Listens on a free port of this machine and forwards to the profile's apiserver. The server's certificate lies
-    /// beside the CA's.
+    /// Forwards to the profile's apiserver, whose certificate it has.
     pub fn start(profile: &ProfileInfo, change: Change) -> anyhow::Result<Proxy> {
-        tls::install();
-        let beside = |name: &str| profile.tls.ca.with_file_name(name);
-        let acceptor = TlsAcceptor::from(Arc::new(tls::server(&beside("server.crt"), &beside("server.key"))?));
         let tls = tls::client(&profile.tls, tls::Alpn::Unset)?;
         let shared = Arc::new(Shared {
             base: profile.apiserver.clone(),
@@ -65,51 +53,16 @@ impl Proxy {
             tls,
             change: Mutex::new(change),
         });
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .context("failed to start the runtime of the proxy")?;
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-        let listener = listener.context("failed to listen on a port for the proxy")?;
-        let port = listener.local_addr().context("the proxy has no address")?.port();
-        runtime.spawn(serve(listener, acceptor, shared));
-        Ok(Proxy { url: format!("https://127.0.0.1:{port}"), runtime: Some(runtime) })
+        Door::open(&profile.tls.ca, move |stream| connection(stream, Arc::clone(&shared))).map(Proxy)
+    }
+
+    /// `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> &str {
+        &self.0.url
     }
 }
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-fn upstream(tls: ClientConfig, http2: bool) -> Upstream {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
-    let mut client = Client::builder(TokioExecutor::new());
-    if http2 {
-        client.http2_only(true).build(builder.enable_http2().wrap_connector(tcp))
-    } else {
-        client.build(builder.enable_http1().wrap_connector(tcp))
-    }
-}
-
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    // Without a listener the suite comes to no verdict, which is no kill.
-    while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(connection(stream, acceptor.clone(), Arc::clone(&shared)));
-    }
-}
-
-/// Serves one connection until its end, which is no concern of the proxy.
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    let _ = stream.set_nodelay(true);
-    let Ok(stream) = acceptor.accept(stream).await else { return };
+async fn connection(stream: TlsStream<TcpStream>, shared: Arc<Shared>) {
     // A server allows a hundred streams on one connection: one of ours for each of the client's.
     let over_2 = upstream(shared.tls.clone(), true);
     let service = hyper::service::service_fn(move |request| {

@@ -1,10 +1,8 @@
 //! A TLS proxy between an apiserver and its store: gRPC calls pass message by message, and a mutant may change each.
 
 use std::convert::Infallible;
-use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use anyhow::Context;
 use bytes::{Buf, Bytes, BytesMut};
 use futures::StreamExt;
 use http::header::HOST;
@@ -12,18 +10,15 @@ use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use model::StoreInfo;
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
+use crate::door::{Door, Error, Upstream, upstream};
 use crate::message::Message;
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, Error>;
 
 /// Gets each message of a call, with the method's name: `Range`, `Txn`, `Watch`, `LeaseGrant`.
@@ -39,15 +34,11 @@ pub struct StoreChange {
 }
 
 /// A running proxy. Dropping it ends it with all its connections.
-pub struct StoreProxy {
-    /// `https://127.0.0.1:PORT`.
-    pub url: String,
-    runtime: Option<tokio::runtime::Runtime>,
-}
+pub struct StoreProxy(Door);
 
 struct Shared {
     base: String,
-    upstream: Client<HttpsConnector<HttpConnector>, Body>,
+    upstream: Upstream<Body>,
     /// Mutants keep what they have seen.
     change: Mutex<StoreChange>,
 }
@@ -59,50 +50,20 @@ enum Direction {
 }
 
 impl StoreProxy {
-    /// Listens on a free port of this machine and forwards to the store. The server's certificate lies beside the CA's.
+    /// Forwards to the store, whose certificate it has.
     pub fn start(store: &StoreInfo, change: StoreChange) -> anyhow::Result<StoreProxy> {
-        tls::install();
-        let beside = |name: &str| store.tls.ca.with_file_name(name);
-        let acceptor = TlsAcceptor::from(Arc::new(tls::server(&beside("server.crt"), &beside("server.key"))?));
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        let config = tls::client(&store.tls, tls::Alpn::Unset)?;
-        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2();
-        let upstream = Client::builder(TokioExecutor::new()).http2_only(true).build(connector.wrap_connector(tcp));
+        let upstream = upstream(tls::client(&store.tls, tls::Alpn::Unset)?, true);
         let shared = Arc::new(Shared { base: store.endpoint.clone(), upstream, change: Mutex::new(change) });
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .context("failed to start the runtime of the proxy")?;
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-        let listener = listener.context("failed to listen on a port for the proxy")?;
-        let port = listener.local_addr().context("the proxy has no address")?.port();
-        runtime.spawn(serve(listener, acceptor, shared));
-        Ok(StoreProxy { url: format!("https://127.0.0.1:{port}"), runtime: Some(runtime) })
+        Door::open(&store.tls.ca, move |stream| connection(stream, Arc::clone(&shared))).map(StoreProxy)
+    }
+
+    /// `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> &str {
+        &self.0.url
     }
 }
 
-impl Drop for StoreProxy {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    // Without a listener the apiserver loses its store, and the suite comes to no verdict: that is no kill.
-    while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(connection(stream, acceptor.clone(), Arc::clone(&shared)));
-    }
-}
-
-/// Serves one connection until its end, which is no concern of the proxy.
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    let _ = stream.set_nodelay(true);
-    let Ok(stream) = acceptor.accept(stream).await else { return };
+async fn connection(stream: TlsStream<TcpStream>, shared: Arc<Shared>) {
     let service = hyper::service::service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(answer(shared, request).await) }
