@@ -11,6 +11,7 @@ mod failure;
 mod paths;
 mod pipeline;
 mod provider;
+mod timelines;
 mod turn;
 
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -17,6 +17,7 @@ use crate::commands::built;
 use crate::expectations::Expectations;
 use crate::failure::or_interrupted;
 use crate::provider::{Provider, Setup};
+use crate::timelines;
 use crate::turn::Turn;
 
 /// Everything a run is made from.
@@ -67,6 +68,7 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
             Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &artifacts);
         suite::run(&booted.cluster, plan, &job.options, Arc::new(move |event| sink.append(expected.weigh(event))))
     });
+    timelines::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
     let green = tested.is_ok() && report::verdict::so_far(&log.events()) == Exit::Ok;
     (job.linger)(&booted, green);
     phase(log, "teardown", Exit::Infrastructure, || take_down(&booted, run, green))?;

@@ -90,6 +90,11 @@ impl RunDir {
         self.public.join(VALUES)
     }
 
+    /// Pictures of the watch streams of failed cases.
+    pub fn timelines(&self) -> PathBuf {
+        self.public.join("timelines")
+    }
+
     /// Copies of the stores' database files, kept as evidence.
     pub fn stores(&self) -> PathBuf {
         self.public.join("stores")

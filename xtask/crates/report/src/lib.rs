@@ -12,6 +12,7 @@ mod machine;
 mod markdown;
 mod run_json;
 mod text;
+mod timeline;
 pub mod verdict;
 mod view;
 
@@ -26,3 +27,4 @@ pub use junit::{SingleCase, junit, single_suite};
 pub use markdown::markdown;
 pub use run_json::run_json;
 pub use text::XmlText;
+pub use timeline::timeline;

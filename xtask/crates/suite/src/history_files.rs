@@ -33,6 +33,16 @@ pub fn read_all(root: &Path) -> anyhow::Result<Vec<History>> {
     folders.iter().map(|folder| read(folder)).collect()
 }
 
+/// Reads the histories of one profile's stores, in the order of their names.
+pub fn read_profile(root: &Path, profile: &str) -> anyhow::Result<Vec<History>> {
+    let entries = std::fs::read_dir(root).with_context(|| format!("no recorded histories in {}", root.display()))?;
+    let prefix = format!("{profile}.");
+    let of_profile = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
+    let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(of_profile).collect();
+    folders.sort();
+    folders.iter().map(|folder| read(folder)).collect()
+}
+
 /// Reads one folder that [`write`] wrote; names the file and line of what is wrong.
 pub fn read(dir: &Path) -> anyhow::Result<History> {
     let mut meta = parse(&dir.join(META))?;

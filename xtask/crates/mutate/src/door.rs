@@ -1,0 +1,97 @@
+//! What both proxies stand behind and in front of: a TLS listener on a port of this machine, and clients of the server.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use bytes::Bytes;
+use hyper::body::Body;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tls::ClientConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Upstream<B> = Client<HttpsConnector<HttpConnector>, B>;
+
+/// A listener with a runtime of its own. Dropping it ends it with all its connections.
+pub(crate) struct Door {
+    /// `https://127.0.0.1:PORT`.
+    pub(crate) url: String,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Door {
+    /// Listens on a free port; `serve` has each connection until its end. The server's certificate lies beside `ca`.
+    pub(crate) fn open<F>(
+        ca: &Path,
+        serve: impl Fn(TlsStream<TcpStream>) -> F + Send + Sync + 'static,
+    ) -> anyhow::Result<Door>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        tls::install();
+        let beside = |name: &str| ca.with_file_name(name);
+        let acceptor = TlsAcceptor::from(Arc::new(tls::server(&beside("server.crt"), &beside("server.key"))?));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("failed to start the runtime of the proxy")?;
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+        let listener = listener.context("failed to listen on a port for the proxy")?;
+        let port = listener.local_addr().context("the proxy has no address")?.port();
+        runtime.spawn(accept(listener, acceptor, Arc::new(serve)));
+        Ok(Door { url: format!("https://127.0.0.1:{port}"), runtime: Some(runtime) })
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Without a listener the suite comes to no verdict, which is no kill. What ends a connection is no concern of a proxy.
+async fn accept<F>(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    serve: Arc<impl Fn(TlsStream<TcpStream>) -> F + Send + Sync + 'static>,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    while let Ok((stream, _)) = listener.accept().await {
+        let (acceptor, serve) = (acceptor.clone(), Arc::clone(&serve));
+        tokio::spawn(async move {
+            let _ = stream.set_nodelay(true);
+            if let Ok(stream) = acceptor.accept(stream).await {
+                serve(stream).await;
+            }
+        });
+    }
+}
+
+/// A client of the real server.
+pub(crate) fn upstream<B>(tls: ClientConfig, http2: bool) -> Upstream<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Error>,
+{
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+    let mut client = Client::builder(TokioExecutor::new());
+    if http2 {
+        client.http2_only(true).build(builder.enable_http2().wrap_connector(tcp))
+    } else {
+        client.build(builder.enable_http1().wrap_connector(tcp))
+    }
+}

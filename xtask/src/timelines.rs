@@ -1,0 +1,42 @@
+//! Pictures of the watch streams of failed cases, beside the other files of the run.
+
+use std::path::Path;
+
+use anyhow::Context;
+use model::{Event, Outcome};
+use proc::{RunDir, progress};
+
+/// Under whose name the streams were opened that the whole-run judges look at.
+const TRAFFIC: &str = "suite.traffic";
+
+/// Draws what can be drawn and says where it is. A picture that cannot be made is no reason to lose the verdict.
+pub(crate) fn draw(events: &[Event], run: &RunDir) -> Vec<Event> {
+    let failed = events.iter().filter_map(|event| match event {
+        Event::CaseFinished { case, check, profile, outcome: Outcome::Failed { .. }, .. } => {
+            Some((case, check, profile))
+        }
+        _ => None,
+    });
+    let drawn = failed.filter_map(|(case, check, profile)| {
+        let text = match one(&run.histories(), &run.timelines(), case, check, profile) {
+            Ok(Some(file)) => format!("the streams of {case}: {file}"),
+            Ok(None) => return None,
+            Err(error) => format!("no picture of the streams of {case}: {error:#}"),
+        };
+        Some(Event::Note { at: progress::timestamp(), text })
+    });
+    drawn.collect()
+}
+
+fn one(histories: &Path, into: &Path, case: &str, check: &str, profile: &str) -> anyhow::Result<Option<String>> {
+    for history in suite::history_files::read_profile(histories, profile)? {
+        let picture = report::timeline(&history, check).or_else(|| report::timeline(&history, TRAFFIC));
+        if let Some(picture) = picture {
+            std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
+            let file = into.join(format!("{}.svg", case.replace(['[', ']'], "-").trim_end_matches('-')));
+            std::fs::write(&file, picture).with_context(|| format!("failed to write {}", file.display()))?;
+            return Ok(Some(file.display().to_string()));
+        }
+    }
+    Ok(None)
+}
