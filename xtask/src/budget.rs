@@ -38,16 +38,16 @@ impl Host {
     }
 }
 
-/// MiB that one run takes.
-pub(crate) fn memory(target: &Target, way: Way, profiles: usize) -> u64 {
-    let profiles = profiles as u64;
+/// MiB that one run with so many apiservers takes.
+pub(crate) fn memory(target: &Target, way: Way, apiservers: usize) -> u64 {
+    let apiservers = apiservers as u64;
     let components = match (way, &target.machine) {
         (Way::Machine, Some(machine)) => {
             let memory = machine.memory;
-            SYSTEM_EMULATOR + u64::from(memory.base) + profiles * u64::from(memory.profile)
+            SYSTEM_EMULATOR + u64::from(memory.base) + apiservers * u64::from(memory.profile)
         }
-        (Way::Emulated | Way::Machine, _) => profiles * EMULATED_CONTROL_PLANE,
-        (Way::Native, _) => profiles * CONTROL_PLANE,
+        (Way::Emulated | Way::Machine, _) => apiservers * EMULATED_CONTROL_PLANE,
+        (Way::Native, _) => apiservers * CONTROL_PLANE,
     };
     HARNESS + components
 }

@@ -72,8 +72,8 @@ pub(super) fn describe(setting: &Setting<'_>, targets: &[&Target]) -> String {
 }
 
 fn jobs(setting: &Setting<'_>, targets: &[&Target]) -> usize {
-    let profiles = setting.work.profiles.len();
-    let needs: Vec<u64> = targets.iter().map(|target| budget::memory(target, way(setting, target), profiles)).collect();
+    let planes = setting.work.profiles.iter().map(|profile| usize::from(profile.apiservers)).sum();
+    let needs: Vec<u64> = targets.iter().map(|target| budget::memory(target, way(setting, target), planes)).collect();
     let allowed = || budget::side_by_side(Host::this(), &needs);
     setting.options.jobs.map_or_else(allowed, usize::from).min(targets.len())
 }
