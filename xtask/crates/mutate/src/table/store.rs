@@ -104,6 +104,13 @@ pub(super) static MUTANTS: &[Mutant] = &[
             })
         },
     ),
+    store("store.other-version", "CronJobs are stored in an older version.", "storage.storage-version", || {
+        each_put(|put| {
+            if put.bytes(KEY).windows(10).any(|text| text == b"/cronjobs/") {
+                stored_as(put, b"batch/v1beta1");
+            }
+        })
+    }),
 ];
 
 // WatchResponse, and Event.
@@ -196,6 +203,15 @@ fn renamed(holder: &mut Message, number: u64, from: &str, to: &str) {
     let new = text.replacen(from, to, 1).replacen(&from_end, &to_end, 1);
     if new != text {
         holder.set_bytes(number, new.into_bytes());
+    }
+}
+
+/// Another apiVersion for a value in protobuf: the TypeMeta in its envelope is the first field, behind the magic.
+fn stored_as(put: &mut Message, version: &[u8]) {
+    let value = put.bytes(PUT_VALUE).to_vec();
+    if let Some(mut envelope) = value.strip_prefix(b"k8s\0").and_then(Message::parse) {
+        envelope.edit(1, |meta| meta.set_bytes(1, version.to_vec()));
+        put.set_bytes(PUT_VALUE, [b"k8s\0", envelope.encode().as_slice()].concat());
     }
 }
 
