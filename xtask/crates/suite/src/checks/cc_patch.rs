@@ -20,7 +20,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
     level: Must,
     requirement: "JSON patch, merge patch, strategic merge patch (built-in resources) and apply patch each yield one \
                   revision; a patch that carries a stale metadata.resourceVersion is answered 409 Conflict, a strategic \
-                  merge patch of a custom resource 415.",
+                  merge patch of a custom resource 415; null in a merge patch removes a field.",
     source: "apiserver pkg/endpoints/handlers/patch.go; apiextensions-apiserver pkg/apiserver/customresource_handler.go \
              (supportedTypes)",
     observed: "Each type patches the containers of a PodTemplate, where they differ: JSON patch replaces one field, merge \
@@ -104,6 +104,17 @@ async fn exercise(ctx: &Ctx, subject: &Subject, kinds: &[Kind], object: &Object)
     let events = events(ctx, &mut watch, &last).await?;
     let expected: Vec<_> = revisions[1..].iter().map(|rv| seen("MODIFIED", subject.name, *rv)).collect();
     expect_eq!(events, expected, "events of the patches of a {}", subject.resource.kind);
+    null_removes(ctx, subject).await
+}
+
+/// The label was set by the update before the patches.
+async fn null_removes(ctx: &Ctx, subject: &Subject) -> Verdict {
+    let patch = json!({"metadata": {"labels": {"x": null}}});
+    let answer = ctx.try_patch(&subject.resource, subject.name, MERGE_PATCH, &patch, "").await?;
+    expect_eq!(answer.status, 200, "a merge patch that sets a label to null was answered {answer}");
+    let labels = answer.object()?.0["metadata"]["labels"].clone();
+    expect!(labels.get("x").is_none(), "a merge patch set the label x to null, but the labels are {labels}");
+    ctx.count("fields removed by null", 1);
     Ok(())
 }
 
