@@ -10,6 +10,21 @@ pub(super) static MUTANTS: &[Mutant] = &[
     store("store.event-dropped", "The store's watch leaves out some changes.", "watch.matches-etcd-history", || {
         reply(each_seventh_event_lost())
     }),
+    store(
+        "store.refusal-hidden",
+        "The store calls a transaction done whose condition did not hold.",
+        "cc.no-lost-update",
+        || {
+            reply(Box::new(|method, message| {
+                if method == "Txn" && message.number(SUCCEEDED) == 0 && speaks_of_ours(message) {
+                    message.set_number(SUCCEEDED, 1);
+                }
+            }))
+        },
+    ),
+    store("store.stale", "The store answers with the first value that a key had.", "rv.get-unset-linearizable", || {
+        reply(first_value_for_ever())
+    }),
     store("store.lease-lost", "The store forgets the leases of keys.", "storage.event-lease", || {
         each_put(|put| put.set_number(PUT_LEASE, 0))
     }),
