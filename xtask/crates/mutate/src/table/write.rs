@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::tools::remove;
+use super::tools::{remove, shift};
 use super::{Change, Mutant, mutants};
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
@@ -29,7 +29,13 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 }
             });
         }));
-    "write.not-kept": "Some updates are answered 200 and not written." => "suite.writes", not_kept;
+    "write.not-kept": "Some updates are answered 200 and not written." => "cc.no-lost-update", not_kept;
+    "write.other-rv": "An update is answered with a revision at which something else happened." => "suite.writes",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.method == Method::PUT && call.path.contains("suite-traffic") && reply.is_success() {
+                reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], -1));
+            }
+        }));
     "delete.not-done": "A deletion is answered and not done." => "cc.delete-semantics",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE && call.names_an_object() {
@@ -77,11 +83,10 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
 };
 
-/// The workload that is judged; the rest is left alone, so that there is something to judge.
 fn not_kept() -> Change {
     let mut writes = 0;
     Change::Request(Box::new(move |call| {
-        if call.method == Method::PUT && call.path.contains("suite-traffic") {
+        if call.method == Method::PUT {
             writes += 1;
             if writes % 5 == 0 {
                 call.query.push(("dryRun".into(), "All".into()));

@@ -215,11 +215,13 @@ async fn truth(ctx: &Ctx, account: &mut Account, collections: &[&'static Resourc
         let store = ctx.store(resource);
         let now = store.revision().await?;
         let what = format!("the record of the store to reach revision {now}");
-        // Nothing else is written that has to be waited for: the marker is the last of its collection.
+        // Nothing else is written that has to be waited for: the marker is the last of its collection. If it is not there
+        // although what came after it is, that is for the judge.
         let marker = account.markers.iter().find(|key| key.contains(&format!("/{}/", resource.stored_at))).cloned();
         wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
             let there = marker.as_ref().is_none_or(|marker| !recorder.changes_of(marker).is_empty());
-            Ok(if there { Ok(()) } else { Err(format!("revision {}", recorder.last_revision())) })
+            let last = recorder.last_revision();
+            Ok(if there || last >= now { Ok(()) } else { Err(format!("revision {last}")) })
         })
         .await?;
         let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
