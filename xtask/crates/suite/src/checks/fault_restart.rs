@@ -5,6 +5,7 @@ use std::time::Duration;
 use model::Action;
 use model::Level::{Extra, Must, Should};
 
+use crate::api::Request;
 use crate::check::{Check, Need, Verdict};
 use crate::ctx::Ctx;
 use crate::load::{self, Servers};
@@ -97,7 +98,18 @@ async fn apiserver_restart(ctx: &Ctx) -> Verdict {
 }
 
 async fn etcd_restart(ctx: &Ctx) -> Verdict {
-    load::through(ctx, &Servers::first(ctx), &[("unanswered", 1)], restart(ctx, ETCD)).await
+    let fault = async {
+        ctx.control(ETCD, Action::Kill).await?;
+        // etcd is back within a second; a workload that was waiting just then would not have noticed.
+        let what = "a quorum read to fail without a store";
+        wait::until(what, ctx.limit(30.0), Duration::from_millis(50), || async {
+            let read = ctx.send(&Request::get("/api/v1/namespaces/default")).await;
+            Ok(if read.is_ok_and(|answer| answer.is_success()) { Err("it was answered".to_owned()) } else { Ok(()) })
+        })
+        .await?;
+        ctx.control(ETCD, Action::Start).await
+    };
+    load::through(ctx, &Servers::first(ctx), &[("unanswered", 1)], fault).await
 }
 
 /// Killed, not asked to end; ready again afterwards.

@@ -141,7 +141,8 @@ async fn accepted(ctx: &Ctx, fruits: &Resource, apple: &Object) -> Verdict {
     let writer = (&entry["manager"], &entry["operation"], meta["managedFields"].as_array().map(Vec::len));
     expect_eq!(writer, (&json!("x"), &json!("Update"), Some(1)), "manager, operation and number of entries");
     let stored = ctx.must_be_stored(fruits, "apple").await?;
-    expect_eq!((stored.version, stored.mod_rev.cast_unsigned()), (1, apple.rv()), "version and mod_revision");
+    let revisions = (stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
+    expect_eq!(revisions, (apple.rv(), apple.rv()), "create_revision and mod_revision");
     let value: Value = serde_json::from_slice(&stored.value)
         .map_err(|error| Stop::failed(format!("the stored custom resource is no JSON: {error}")))?;
     expect_eq!(value["spec"], json!({"sweetness": 3}), "the stored spec");
