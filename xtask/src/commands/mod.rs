@@ -21,12 +21,14 @@ use std::sync::OnceLock;
 
 use ::targets::Catalogue;
 use anyhow::{Context, anyhow};
-use model::{Artifacts, Exit, Target};
+use boot::Topology;
+use model::{Artifacts, Exit, Profile, Target};
 use serde::Serialize;
 
-use crate::args::SourceOptions;
+use crate::args::{ProviderArg, ProviderOptions, SourceOptions};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
+use crate::provider::{self, Provider, Setup};
 
 /// Why something could not be printed; see [`printed`].
 static LOST: OnceLock<std::io::Error> = OnceLock::new();
@@ -106,6 +108,34 @@ pub(crate) fn request<'a>(
         offline: sources.is_some_and(|sources| sources.offline),
         go: None,
     }
+}
+
+/// What is booted, and by whom.
+pub(crate) struct Ready {
+    pub(crate) chosen: ProviderArg,
+    pub(crate) provider: Provider,
+    pub(crate) artifacts: Artifacts,
+    pub(crate) topology: Topology,
+}
+
+/// Makes the provider ready and builds what these profiles need.
+pub(crate) fn ready(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    target: &Target,
+    options: &ProviderOptions,
+    sources: &SourceOptions,
+    profiles: Vec<Profile>,
+) -> Result<Ready, Failure> {
+    let host = host_target(catalogue).ok();
+    let chosen = provider::choose(options, host, target);
+    let setup = Setup { chosen, options, paths, host, target, offline: sources.offline };
+    let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
+    let profiles = crate::provider::on_store(sources.store(), profiles);
+    let components = chosen.components(&catalogue.components, &profiles);
+    let request = ::build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(sources)) };
+    let artifacts = built(paths, request).or_exit(Exit::Build)?;
+    Ok(Ready { chosen, provider, artifacts, topology: Topology { profiles } })
 }
 
 /// Builds; first fetches a Go toolchain where there is none on PATH that is new enough.

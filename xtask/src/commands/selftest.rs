@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use boot::{Booted, Topology};
+use boot::Booted;
 use model::{Action, Cluster, Event, Exit, GoldenValue, Outcome, StoredResource};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use proc::{RunDir, interrupt, progress};
@@ -17,11 +17,10 @@ use serde::Serialize;
 use suite::{Case, Options, Plan};
 use targets::Catalogue;
 
-use super::{built, ci, host_target, print, print_json, request, target};
+use super::{Ready, ci, print, print_json, ready, target};
 use crate::args::SelftestOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
-use crate::provider::{self, Setup};
 
 /// Checks at the same time, as in `ci`.
 const JOBS: usize = 12;
@@ -84,23 +83,10 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     }
     let resources = ci::resources(&catalogue, &options.sources)?;
     let golden = ci::golden(&catalogue, &options.sources);
-    let setup = Setup {
-        chosen: provider::choose(&options.provider, host_target(&catalogue).ok(), target),
-        options: &options.provider,
-        paths,
-        host: host_target(&catalogue).ok(),
-        target,
-        offline: options.sources.offline,
-    };
-    let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
-    let profiles = provider::on_store(options.sources.store(), profiles);
-    let components = setup.chosen.components(&catalogue.components, &profiles);
-    let request =
-        build::Request { only: Some(&components), ..request(paths, &catalogue, target, Some(&options.sources)) };
-    let artifacts = built(paths, request).or_exit(Exit::Build)?;
-    let label = format!("{}-{}-selftest", target.name, setup.chosen.name());
+    let ready = ready(paths, &catalogue, target, &options.provider, &options.sources, profiles)?;
+    let Ready { chosen, provider, artifacts, topology } = ready;
+    let label = format!("{}-{}-selftest", target.name, chosen.name());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
-    let topology = Topology { profiles };
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));

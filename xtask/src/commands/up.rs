@@ -8,18 +8,16 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use boot::Topology;
 use model::{Exit, MachineInfo, Profile, Target};
 use proc::deadline::{OnInterrupt, Probe, until};
 use proc::{RunDir, daemon, interrupt, progress, run_dir};
 use targets::Catalogue;
 
 use super::kept::{KEEPER, Kept, claim, down_command, keeper, not_running, running, stop, with_name};
-use super::{built, host_target, print, print_json, request, target};
+use super::{Ready, print, print_json, ready, target};
 use crate::args::{LogsOptions, NameOptions, UpOptions};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
-use crate::provider::{self, Setup};
 
 /// A cold build of everything for a foreign architecture on a slow machine, and its boot.
 const KEEPER_LIMIT: Duration = Duration::from_secs(2 * 3600);
@@ -127,23 +125,10 @@ fn keep(
     profiles: Vec<Profile>,
 ) -> Result<Exit, Failure> {
     let _claim = claim(paths, &options.name, KEEPER)?;
-    let setup = Setup {
-        chosen: provider::choose(&options.provider, host_target(catalogue).ok(), target),
-        options: &options.provider,
-        paths,
-        host: host_target(catalogue).ok(),
-        target,
-        offline: options.sources.offline,
-    };
-    let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
-    let profiles = provider::on_store(options.sources.store(), profiles);
-    let components = setup.chosen.components(&catalogue.components, &profiles);
-    let request =
-        build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(&options.sources)) };
-    let artifacts = built(paths, request).or_exit(Exit::Build)?;
+    let ready = ready(paths, catalogue, target, &options.provider, &options.sources, profiles)?;
+    let Ready { provider, artifacts, topology, .. } = ready;
     let run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-up-{}", target.name, options.name))
         .or_exit(Exit::Infrastructure)?;
-    let topology = Topology { profiles };
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
     booted.wake_all().or_exit(Exit::Infrastructure)?;
     let kept = Kept::here(&options.name, &run, &booted.cluster.info);
