@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use boot::Booted;
-use model::{Action, Cluster, Event, Exit, GoldenValue, Outcome, StoredResource};
+use model::{Action, Cluster, Event, Exit, GoldenValue, Outcome, StoreInfo, StoredResource};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use proc::{RunDir, interrupt, progress};
 use serde::Serialize;
@@ -180,8 +180,7 @@ impl Field<'_> {
             Means::Proxy(make) => self.suite(mutant.id, &[case], make)?,
             Means::Flags(flags) => self.with_flags(mutant, flags, &case)?,
             Means::Store(make) => {
-                let store = &self.booted.cluster.info.profiles[mutant.profile].stores[0];
-                let proxy = StoreProxy::start(store, make())?;
+                let proxy = StoreProxy::start(&self.first_store(mutant), make())?;
                 self.with_flags(mutant, &[("etcd-servers", proxy.url())], &case)?
             }
             Means::File(name, change) => self.with_file(mutant, name, change, &case)?,
@@ -195,6 +194,16 @@ impl Field<'_> {
         let row = Row::new(mutant.id, mutant.breaks, &case, verdict, outcome, time);
         row.say();
         Ok(row)
+    }
+
+    /// The first store as the apiserver knows it: behind a relay, where the profile has one.
+    fn first_store(&self, mutant: &Mutant) -> StoreInfo {
+        let profile = &self.booted.cluster.info.profiles[mutant.profile];
+        let mut store = profile.stores[0].clone();
+        if let Some(server) = profile.flags.get("etcd-servers").filter(|servers| !servers.contains(',')) {
+            server.clone_into(&mut store.endpoint);
+        }
+        store
     }
 
     /// Runs the case on an apiserver that was started again with these flags, and gives it back its own.

@@ -177,11 +177,13 @@ pub(crate) fn plugin(
     servers: &BTreeMap<String, String>,
     pki: &Pki,
 ) -> anyhow::Result<Flags> {
-    let mut flags = pairs([
-        ("listen", format!("{listen}:{port}")),
-        ("cert-file", pki.server.cert.display().to_string()),
-        ("key-file", pki.server.key.display().to_string()),
-    ]);
+    let mut flags = pairs([("listen", format!("{listen}:{port}"))]);
+    if plugin.relays.is_none() {
+        flags.extend(pairs([
+            ("cert-file", pki.server.cert.display().to_string()),
+            ("key-file", pki.server.key.display().to_string()),
+        ]));
+    }
     for (name, value) in &plugin.flags {
         flags.insert(name.clone(), fill(value, run, servers)?);
     }

@@ -180,7 +180,7 @@ impl Plan<'_> {
         let place = &self.place;
         let dir = self.run.private_dir(&format!("{}/{attempt}", profile.name))?;
         let pki = self.pki.seen_from(&place.root);
-        let Stores { components: stores, servers, endpoints, data } = self.stores(profile, attempt, &pki)?;
+        let Stores { components: stores, mut servers, endpoints, data } = self.stores(profile, attempt, &pki)?;
         let there = place.root.there(&dir);
         for (name, text) in &profile.files {
             let file = dir.join(name);
@@ -189,12 +189,22 @@ impl Plan<'_> {
             }
         }
         let mut plugins = Vec::new();
+        let mut relays = BTreeMap::new();
         for plugin in &profile.plugins {
             let name = format!("{}/{}", profile.name, plugin.name);
             let door = (place.doors)(&name)?;
             let flags = flags::plugin(plugin, &there, door.inside, place.listen, &servers, &pki)?;
-            plugins.push(self.component(name, &plugin.component, flags, format!("{}/readyz", url(door.outside)))?);
+            let component = self.component(name, &plugin.component, flags, format!("{}/readyz", url(door.outside)))?;
+            let relayed = profile.stores.iter().find(|store| plugin.relays.as_ref() == Some(&store.name));
+            plugins.push(match relayed {
+                Some(store) => {
+                    relays.insert(store.name.clone(), url(door.inside));
+                    self.as_ready_as(component, store.kind)?
+                }
+                None => component,
+            });
         }
+        servers.extend(relays);
         let mut doors = Vec::new();
         let mut apiservers = Vec::new();
         for name in members::apiservers(profile) {
@@ -238,9 +248,15 @@ impl Plan<'_> {
         Ok(stores)
     }
 
-    /// kine has no address for its health, but like every gRPC server it refuses a GET.
     fn store(&self, name: String, kind: StoreKind, flags: Flags, port: u16) -> anyhow::Result<Component> {
-        let mut store = self.component(name, kind.component(), flags, format!("{}/readyz", url(port)))?;
+        let store = self.component(name, kind.component(), flags, format!("{}/readyz", url(port)))?;
+        self.as_ready_as(store, kind)
+    }
+
+    /// A component that answers as a store does.
+    ///
+    /// kine has no address for its health, but like every gRPC server it refuses a GET.
+    fn as_ready_as(&self, mut store: Component, kind: StoreKind) -> anyhow::Result<Component> {
         if kind != StoreKind::Etcd {
             store.ready.client = self.client(Alpn::Http2)?;
             store.ready.status = 415;

@@ -163,7 +163,7 @@ pub struct ProfileStore {
 }
 
 /// A program beside an apiserver. It is also told where to answer `/readyz` over HTTPS: `--listen`, `--cert-file` and
-/// `--key-file`.
+/// `--key-file`; only the first where it relays a store, which answers through it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfilePlugin {
@@ -171,6 +171,9 @@ pub struct ProfilePlugin {
     pub name: String,
     /// The component of `components.yaml` that it runs.
     pub component: String,
+    /// The store that apiservers reach through it, and only through it; the suite has a way of its own.
+    #[serde(default)]
+    pub relays: Option<String>,
     /// Its flags: name without dashes to value.
     #[serde(default)]
     pub flags: BTreeMap<String, String>,

@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 31] = [
+const OPTIONAL: [&str; 32] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -34,6 +34,7 @@ const OPTIONAL: [&str; 31] = [
     "profile",
     "provider",
     "reason",
+    "relays",
     "staging",
     "store",
     "store_version",
@@ -103,12 +104,12 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.set("consul").unwrap_err().to_string(),
-            "unknown component set `consul`; valid: kubernetes, etcd, kms, guest, kine".into(),
+            "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, guest, kine".into(),
         ),
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
             "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, etcd, etcdctl, \
-             etcdutl, kms-plugin, init, kine"
+             etcdutl, kms-plugin, faults, init, kine"
                 .into(),
         ),
         (

@@ -2,6 +2,7 @@
 
 mod arch;
 mod fault;
+mod fault_link;
 mod flags;
 mod flags_encryption;
 mod get;
@@ -92,6 +93,8 @@ static TABLES: &[&[Mutant]] = &[
     objects::MUTANTS,
     flags_encryption::MUTANTS,
     fault::MUTANTS,
+    fault_link::MUTANTS,
+    fault_link::BY_STORE,
 ];
 
 /// Every mutant there is, by topic.

@@ -86,7 +86,7 @@ async fn readyz(ctx: &Ctx) -> Verdict {
 }
 
 /// Waits until a health endpoint fails with all of these checks.
-async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, Stop> {
+pub(super) async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, Stop> {
     let what = format!("{path} to fail with {}", checks.join(" and "));
     let ill = wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
         let answer = ctx.send(&Request::get(path).query("verbose=true")).await?;
@@ -101,7 +101,7 @@ async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, Sto
     }
 }
 
-async fn well(ctx: &Ctx, checks: &[&str]) -> Verdict {
+pub(super) async fn well(ctx: &Ctx, checks: &[&str]) -> Verdict {
     for (path, which) in [("/readyz", checks), ("/livez", &checks[..1])] {
         let what = format!("{path} to be well with {}", which.join(" and "));
         wait::until(&what, ctx.limit(60.0), LOOK_EVERY, || async {
@@ -216,15 +216,16 @@ async fn blackhole(ctx: &Ctx) -> Verdict {
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
     let hole = async {
         let held = ctx.hold(ETCD).await?;
-        let seen = in_the_dark(ctx, &namespace).await;
+        let seen = in_the_dark(ctx, &namespace, ctx.limit(2.0)).await;
         held.release().await?;
         seen
     };
     load::through(ctx, &Servers::first(ctx), &[("answered 5xx", 1), ("served from the cache", 1)], hole).await
 }
 
-async fn in_the_dark(ctx: &Ctx, path: &str) -> Verdict {
-    let limit = format!("timeout={}ms", ctx.limit(2.0).as_millis());
+/// What a server that cannot ask its store answers to requests with this time limit.
+pub(super) async fn in_the_dark(ctx: &Ctx, path: &str, limit: Duration) -> Verdict {
+    let limit = format!("timeout={}ms", limit.as_millis());
     let create = Request::new(Method::POST, format!("{path}/secrets")).query(limit.clone());
     let secret = Object::new(&SECRETS, "dark");
     let get = Request::get(path).query(limit);

@@ -29,6 +29,7 @@ mod fault_lost;
 mod fault_restart;
 mod fault_silent;
 mod fault_store;
+mod fault_store_link;
 mod fault_watch;
 mod history;
 mod layout;
@@ -62,6 +63,7 @@ mod objects_etcd;
 mod objects_gates;
 mod objects_keys;
 mod objects_names;
+mod relay;
 mod roundtrip;
 mod rv;
 mod rv_lists;
@@ -179,6 +181,7 @@ static TABLES: &[&[Check]] = &[
     fault_lost::CHECKS,
     fault_silent::CHECKS,
     fault_store::CHECKS,
+    fault_store_link::CHECKS,
     fault_ha::CHECKS,
 ];
 

@@ -58,13 +58,14 @@ pub(crate) fn profiles<'a>(
         }
         check_files(file, i, profile, &known);
         check_plugins(file, i, plugins, components, &known);
+        check_relays(file, i, profile);
         check_stores(file, i, stores, &known, &built_in);
     }
 }
 
 fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], components: &[&str], known: &[String]) {
     for (j, plugin) in plugins.iter().enumerate() {
-        let ProfilePlugin { name, component, flags: own } = plugin;
+        let ProfilePlugin { name, component, relays: _, flags: own } = plugin;
         let path = at!["profiles", i, "plugins", j, "name"];
         file.require(is_name(name), path, "must be lower-case letters, digits and -");
         if plugins[..j].iter().any(|earlier| earlier.name == *name) {
@@ -88,6 +89,19 @@ fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], c
                 at!["profiles", i, "plugins", j, "flags", *flag],
                 "is set where the profile is started; delete it",
             );
+        }
+    }
+}
+
+/// A relay stands before one address.
+fn check_relays(file: &mut Document<'_>, i: usize, profile: &Profile) {
+    for (j, plugin) in profile.plugins.iter().enumerate() {
+        let Some(relayed) = &plugin.relays else { continue };
+        let store = profile.stores.iter().find(|store| store.name == *relayed);
+        let path = at!["profiles", i, "plugins", j, "relays"];
+        file.require(store.is_some_and(|store| store.members == 1), path, "must be a store of this profile with one member");
+        if profile.plugins[..j].iter().any(|earlier| earlier.relays.as_ref() == Some(relayed)) {
+            file.refuse(path, format!("{relayed} is relayed by another plugin already"));
         }
     }
 }

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// follow tells the words of a file, and again whenever it has been replaced. The first is a token that comes back in the
+// log, so that whoever wrote the file knows from when on it counts.
+func follow(file string, tell func(words []string) error, failed chan<- error) error {
+	// Before the first look, so that nothing is missed.
+	notes, err := syscall.InotifyInit1(syscall.IN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("inotify: %w", err)
+	}
+	const changes = syscall.IN_MOVED_TO | syscall.IN_CLOSE_WRITE
+	if _, err := syscall.InotifyAddWatch(notes, filepath.Dir(file), changes); err != nil {
+		return fmt.Errorf("inotify of %s: %w", filepath.Dir(file), err)
+	}
+	look := func() error {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := tell(strings.Fields(string(text))); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		return nil
+	}
+	if err := look(); err != nil {
+		return err
+	}
+	go func() {
+		note := make([]byte, 4096)
+		for {
+			if _, err := syscall.Read(notes, note); err != nil && err != syscall.EINTR {
+				failed <- fmt.Errorf("inotify: %w", err)
+				return
+			}
+			if err := look(); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,84 @@
+// What stands between a store and the others, for tests of faults.
+//
+// `faults --listen=… --to=… --control=…` is a TCP relay between an apiserver and its store. It passes bytes on as they are:
+// TLS goes through it from end to end, so that it needs no keys, and its own readiness is the store's.
+//
+// `faults slow-disk CONTROL PROGRAM ARGUMENT…` becomes that program, whose disk can be made slow.
+//
+// Both do nothing by themselves: what happens is said by a file, which is read again whenever it is replaced. See relay.go
+// and disk.go.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+)
+
+func init() {
+	// The kernel kills this process when its parent dies (PR_SET_PDEATHSIG), which is a property of its first thread: if
+	// another one became the program, nobody would kill that.
+	runtime.LockOSThread()
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) > 2 && args[0] == "slow-disk":
+		return slowDisk(args[1], args[2:])
+	case len(args) == 2 && args[0] == "supervise":
+		return supervise(args[1])
+	}
+	listen := flag.String("listen", "", "address on which the apiserver is served")
+	to := flag.String("to", "", "URL of the store")
+	control := flag.String("control", "", "file that says what happens to the connections, see relay.go")
+	version := flag.Bool("version", false, "print the version and end")
+	flag.Parse()
+	if *version {
+		if info, ok := debug.ReadBuildInfo(); ok {
+			fmt.Println("faults", info.Main.Version)
+		}
+		return nil
+	}
+	return serve(*listen, *to, *control)
+}
+
+// serve relays until it is told to end and the last connection is closed: an apiserver that is told at the same time still
+// has something to say to its store.
+func serve(listen, to, control string) error {
+	store, err := url.Parse(to)
+	if err != nil {
+		return err
+	}
+	relay := newRelay(store.Host)
+	failed := make(chan error, 1)
+	if err := follow(control, relay.read, failed); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM)
+	go func() { failed <- relay.serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-told:
+		relay.waitUntilUnused()
+		return nil
+	}
+}

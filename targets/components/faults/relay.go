@@ -1,0 +1,247 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Directions.
+const (
+	up   = 0 // from the apiserver
+	down = 1 // from the store
+)
+
+// relay has the mode and all connections.
+type relay struct {
+	store string
+
+	lock sync.Mutex
+	mode mode
+	// changed is closed with the mode that it came with.
+	changed chan struct{}
+	open    map[*connection]struct{}
+	unused  *sync.Cond
+	count   *counters
+}
+
+// counters are what has happened under one mode.
+type counters struct {
+	accepted, refused, reset atomic.Int64
+	// By direction.
+	bytes, held, delayed [2]atomic.Int64
+}
+
+func newRelay(store string) *relay {
+	r := &relay{store: store, changed: make(chan struct{}), open: map[*connection]struct{}{}, count: &counters{}}
+	r.unused = sync.NewCond(&r.lock)
+	return r
+}
+
+func (r *relay) read(words []string) error {
+	next, err := parse(words)
+	if err == nil {
+		r.set(next)
+	}
+	return err
+}
+
+// set changes the mode and tells what happened under the last one.
+func (r *relay) set(next mode) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if next == r.mode {
+		return
+	}
+	last, count := r.mode, r.count
+	r.mode, r.count = next, &counters{}
+	close(r.changed)
+	r.changed = make(chan struct{})
+	if next.name == "cut" {
+		for c := range r.open {
+			c.reset()
+			r.count.reset.Add(1)
+		}
+	}
+	fmt.Printf("relay: %s %s after %s", next.token, next.name, last.name)
+	for _, number := range []struct {
+		name  string
+		value *atomic.Int64
+	}{
+		{"accepted", &count.accepted}, {"refused", &count.refused}, {"reset", &count.reset},
+		{"bytes-up", &count.bytes[up]}, {"bytes-down", &count.bytes[down]},
+		{"held-up", &count.held[up]}, {"held-down", &count.held[down]},
+		{"delayed-up", &count.delayed[up]}, {"delayed-down", &count.delayed[down]},
+	} {
+		fmt.Printf(" %s=%d", number.name, number.value.Load())
+	}
+	fmt.Println()
+}
+
+// now is the mode, its counters, and what is closed when it changes.
+func (r *relay) now() (mode, *counters, <-chan struct{}) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	return r.mode, r.count, r.changed
+}
+
+func (r *relay) serve(listener net.Listener) error {
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go r.connect(client.(*net.TCPConn))
+	}
+}
+
+// connect has a connection until its end.
+func (r *relay) connect(client *net.TCPConn) {
+	store, err := net.Dial("tcp", r.store)
+	if err != nil {
+		refuse(client)
+		return
+	}
+	c := &connection{ends: [2]*net.TCPConn{client, store.(*net.TCPConn)}, done: make(chan struct{})}
+	if !r.enter(c) {
+		return
+	}
+	var both sync.WaitGroup
+	for direction := range c.ends {
+		both.Go(func() { r.pass(c, direction) })
+	}
+	both.Wait()
+	c.close()
+	r.leave(c)
+}
+
+// enter notes a connection, unless there must be none now.
+func (r *relay) enter(c *connection) bool {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.mode.name == "cut" {
+		r.count.refused.Add(1)
+		c.reset()
+		return false
+	}
+	r.count.accepted.Add(1)
+	r.open[c] = struct{}{}
+	return true
+}
+
+func (r *relay) leave(c *connection) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	delete(r.open, c)
+	r.unused.Broadcast()
+}
+
+func (r *relay) waitUntilUnused() {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	for len(r.open) > 0 {
+		r.unused.Wait()
+	}
+}
+
+// connection is one of the apiserver and the one to the store that belongs to it.
+type connection struct {
+	// The apiserver's and the store's: what comes from ends[up] goes up.
+	ends [2]*net.TCPConn
+	once sync.Once
+	done chan struct{}
+}
+
+func (c *connection) close() {
+	c.once.Do(func() {
+		close(c.done)
+		c.ends[up].Close()
+		c.ends[down].Close()
+	})
+}
+
+// reset ends both sides as a broken network does, without a farewell.
+func (c *connection) reset() {
+	c.ends[up].SetLinger(0)
+	c.ends[down].SetLinger(0)
+	c.close()
+}
+
+func refuse(client *net.TCPConn) {
+	client.SetLinger(0)
+	client.Close()
+}
+
+// piece is what was read at once.
+type piece struct {
+	bytes []byte
+	at    time.Time
+}
+
+// Pieces that wait for their time; beyond that nothing more is read, and TCP makes the sender wait.
+const waiting = 256
+
+// pass moves bytes of one direction until there are no more.
+func (r *relay) pass(c *connection, direction int) {
+	from, to := c.ends[direction], c.ends[1-direction]
+	pieces := make(chan piece, waiting)
+	go func() {
+		defer close(pieces)
+		for {
+			buffer := make([]byte, 16*1024)
+			n, err := from.Read(buffer)
+			if n > 0 {
+				select {
+				case pieces <- piece{buffer[:n], time.Now()}:
+				case <-c.done:
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for p := range pieces {
+		if !r.await(c, direction, p.at) {
+			return
+		}
+		if _, err := to.Write(p.bytes); err != nil {
+			c.close()
+			return
+		}
+		_, count, _ := r.now()
+		count.bytes[direction].Add(int64(len(p.bytes)))
+	}
+	// The end passes as everything else does.
+	if r.await(c, direction, time.Now()) {
+		to.CloseWrite()
+	}
+}
+
+// await returns when what was read at that time may pass; no if the connection has ended.
+func (r *relay) await(c *connection, direction int, at time.Time) bool {
+	for {
+		mode, count, changed := r.now()
+		wait := time.Until(at.Add(mode.delay))
+		var due <-chan time.Time
+		switch {
+		case mode.holds(direction):
+			count.held[direction].Add(1)
+		case wait > 0:
+			count.delayed[direction].Add(1)
+			due = time.After(wait)
+		default:
+			return true
+		}
+		select {
+		case <-due:
+			return true
+		case <-changed:
+		case <-c.done:
+			return false
+		}
+	}
+}

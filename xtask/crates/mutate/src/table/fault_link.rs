@@ -1,0 +1,99 @@
+//! Servers that make too much of a store that they cannot reach, and stores that lose something with a connection.
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use serde_json::json;
+
+use super::{Change, Means, Mutant, mutants};
+use crate::call::{Call, Reply};
+use crate::store::StoreChange;
+
+pub(super) static MUTANTS: &[Mutant] = mutants! {
+    "fault.link-write-invented": "A write of which the store knows nothing is answered as done." => "fault.store-cut" on "reflagged",
+        || Change::Reply(Box::new(|call, reply| if failed_write(call, reply) {
+            reply.status = 200;
+            reply.body = call.body.clone();
+            reply.edit(|object| object["metadata"]["resourceVersion"] = json!("1"));
+        }));
+    "fault.link-always-ready": "The server says that it is ready while its connections to the store are cut." => "fault.store-cut" on "reflagged",
+        || Change::Reply(Box::new(|call, reply| if call.path == "/readyz" { reply.status = 200 }));
+    "fault.link-done-refused": "A write whose answer was lost is answered as a conflict." => "fault.store-half" on "reflagged",
+        || Change::Reply(Box::new(|call, reply| if failed_write(call, reply) {
+            reply.status = 409;
+            reply.edit(|status| {
+                status["code"] = json!(409);
+                status["reason"] = json!("Conflict");
+            });
+        }));
+    "fault.link-read-from-cache": "A read without a resource version is answered from the cache." => "fault.store-delay" on "reflagged",
+        || Change::Request(Box::new(|call| if call.is_get() && call.parameter("resourceVersion").is_none() {
+            call.query.push(("resourceVersion".into(), "0".into()));
+        }));
+};
+
+pub(super) static BY_STORE: &[Mutant] = &[
+    Mutant {
+        id: "fault.link-watch-resumes-late",
+        breaks: "A watch of the store that is opened again after its connection was cut begins too late.",
+        caught_by: "fault.store-cut",
+        profile: "reflagged",
+        means: Means::Store(watch_resumes_late),
+    },
+    Mutant {
+        id: "fault.link-condition-forgotten",
+        breaks: "The store does a transaction whatever its condition is.",
+        caught_by: "fault.store-half",
+        profile: "reflagged",
+        means: Means::Store(condition_forgotten),
+    },
+];
+
+// TxnRequest and PutRequest; WatchRequest and WatchCreateRequest.
+const COMPARE: u64 = 1;
+const COMPARE_KEY: u64 = 3;
+const CREATE: u64 = 1;
+const KEY: u64 = 1;
+const START_REVISION: u64 = 3;
+/// Revisions that are left out.
+const SKIPPED: u64 = 4;
+
+/// An error of the server, which leaves open what became of the write.
+fn failed_write(call: &Call, reply: &Reply) -> bool {
+    let writes = call.method == Method::POST || call.method == Method::PUT;
+    writes && reply.status >= 500 && (call.path.contains("/configmaps") || call.path.contains("/events"))
+}
+
+/// Only from the second watch of a key on: the server itself must be able to start.
+fn watch_resumes_late() -> StoreChange {
+    let mut seen = BTreeSet::new();
+    StoreChange {
+        request: Some(Box::new(move |method, message| {
+            if method == "Watch" {
+                message.edit(CREATE, |create| {
+                    let key = create.bytes(KEY).to_vec();
+                    let is_ours = key.ends_with(b"/configmaps/") || key.ends_with(b"/events/");
+                    let from = create.number(START_REVISION);
+                    if is_ours && !seen.insert(key) && from > 0 {
+                        create.set_number(START_REVISION, from + SKIPPED);
+                    }
+                });
+            }
+        })),
+        reply: None,
+    }
+}
+
+/// Of the keys that the check writes twice.
+fn condition_forgotten() -> StoreChange {
+    StoreChange {
+        request: Some(Box::new(|method, message| {
+            if method == "Txn" {
+                message.retain(COMPARE, |compare| {
+                    !String::from_utf8_lossy(compare.bytes(COMPARE_KEY)).contains("/half-")
+                });
+            }
+        })),
+        reply: None,
+    }
+}
