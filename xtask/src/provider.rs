@@ -53,11 +53,15 @@ impl ProviderArg {
     pub(crate) fn components(self, components: &Components, profiles: &[Profile]) -> Vec<String> {
         let all = components.sets.iter().flat_map(|set| &set.components);
         let plugs = |name: &str| profiles.iter().flat_map(|p| &p.plugins).any(|plugin| plugin.component == name);
+        let wraps = |name: &str| {
+            let wrappers = profiles.iter().flat_map(|p| &p.stores).filter_map(|store| store.wrapper.as_ref());
+            wrappers.map(|wrapper| wrapper.component.as_str()).any(|component| component == name)
+        };
         let stores = |name: &str| profiles.iter().flat_map(|p| &p.stores).any(|store| store.kind.component() == name);
         let own = |name: &str| self == ProviderArg::Qemu && name == boot::qemu::INIT;
         let needed = all.filter(|c| match c.name.as_str() {
             name if StoreKind::has_program(name) => stores(name),
-            name => !c.optional || own(name) || plugs(name),
+            name => !c.optional || own(name) || plugs(name) || wraps(name),
         });
         needed.map(|component| component.name.clone()).collect()
     }

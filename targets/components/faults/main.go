@@ -15,10 +15,8 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"syscall"
 )
 
 func init() {
@@ -55,8 +53,7 @@ func run(args []string) error {
 	return serve(*listen, *to, *control)
 }
 
-// serve relays until it is told to end and the last connection is closed: an apiserver that is told at the same time still
-// has something to say to its store.
+// serve relays for ever.
 func serve(listen, to, control string) error {
 	store, err := url.Parse(to)
 	if err != nil {
@@ -71,14 +68,6 @@ func serve(listen, to, control string) error {
 	if err != nil {
 		return err
 	}
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM)
 	go func() { failed <- relay.serve(listener) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-told:
-		relay.waitUntilUnused()
-		return nil
-	}
+	return <-failed
 }

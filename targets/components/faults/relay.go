@@ -23,7 +23,6 @@ type relay struct {
 	// changed is closed with the mode that it came with.
 	changed chan struct{}
 	open    map[*connection]struct{}
-	unused  *sync.Cond
 	count   *counters
 }
 
@@ -35,9 +34,7 @@ type counters struct {
 }
 
 func newRelay(store string) *relay {
-	r := &relay{store: store, changed: make(chan struct{}), open: map[*connection]struct{}{}, count: &counters{}}
-	r.unused = sync.NewCond(&r.lock)
-	return r
+	return &relay{store: store, changed: make(chan struct{}), open: map[*connection]struct{}{}, count: &counters{}}
 }
 
 func (r *relay) read(words []string) error {
@@ -135,15 +132,6 @@ func (r *relay) leave(c *connection) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	delete(r.open, c)
-	r.unused.Broadcast()
-}
-
-func (r *relay) waitUntilUnused() {
-	r.lock.Lock()
-	defer r.lock.Unlock()
-	for len(r.open) > 0 {
-		r.unused.Wait()
-	}
 }
 
 // connection is one of the apiserver and the one to the store that belongs to it.

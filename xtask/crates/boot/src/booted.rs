@@ -11,7 +11,7 @@ use proc::interrupt;
 use proc::run_dir::write_private_file;
 use rustix::process::Signal;
 
-use crate::component::Component;
+use crate::component::{APISERVER, Component};
 use crate::host::Host;
 use crate::plan::{ControlPlane, Root};
 use crate::qemu::Snapshots;
@@ -109,8 +109,9 @@ impl Booted {
                 let _ = apiserver.kill();
             }
         }
-        for stores in [false, true] {
-            let mut these: Vec<_> = components.values_mut().filter(|c| c.is_store() == stores).collect();
+        // A relay goes after the apiserver that needs it.
+        for order in (0..=APISERVER).rev() {
+            let mut these: Vec<_> = components.values_mut().filter(|c| c.order() == order).collect();
             these.iter_mut().for_each(|component| component.ask_to_stop());
             for component in &mut these {
                 let _ = component.stop();

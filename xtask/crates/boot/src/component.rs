@@ -23,6 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(15);
 const REST: u32 = 6;
 const LONGEST_REST: Duration = Duration::from_millis(250);
 
+/// The place of apiservers in [`Component::order`], the last one.
+pub(crate) const APISERVER: u8 = 2;
+
 /// Lines of the log shown when a component dies.
 const LAST_LINES: usize = 25;
 /// How far back the head of a panic is looked for.
@@ -177,7 +180,7 @@ impl Component {
     pub(crate) fn order(&self) -> u8 {
         match self.name.rsplit_once('/') {
             _ if self.is_store() => 0,
-            Some((_, "kube-apiserver")) => 2,
+            Some((_, name)) if name.starts_with("kube-apiserver") => APISERVER,
             _ => 1,
         }
     }

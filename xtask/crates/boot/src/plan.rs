@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use model::{Artifact, Artifacts, Profile, ProfileInfo, StoreInfo, StoreKind, Target};
+use model::{Artifact, Artifacts, Profile, ProfileInfo, ProfileStore, StoreInfo, StoreKind, StoreWrapper, Target};
 use proc::RunDir;
 use proc::deadline::OnInterrupt;
 use proc::run_dir::write_private_file;
@@ -224,6 +224,7 @@ impl Plan<'_> {
         let place = &self.place;
         let mut stores = Stores::default();
         for store in &profile.stores {
+            let there = place.root.there(&self.run.private_dir(&format!("{}/{attempt}", profile.name))?);
             let mut all = Vec::new();
             let (mut inside, mut outside) = (Vec::new(), Vec::new());
             for name in members::stores(profile, store) {
@@ -240,7 +241,7 @@ impl Plan<'_> {
                 let flags = flags::store(store, &member, &folder, ports, place.listen, pki);
                 let file = store.kind.data_file().map(|file| folder.join(file));
                 stores.data.extend(file.map(|file| (format!("{}.{short}", profile.name), file)));
-                stores.components.push(self.store(name, store.kind, flags, *port)?);
+                stores.components.push(self.store(name, store, flags, *port, &there)?);
             }
             stores.servers.insert(store.name.clone(), inside.join(","));
             stores.endpoints.insert(store.name.clone(), outside.into_iter().map(url).collect());
@@ -248,9 +249,33 @@ impl Plan<'_> {
         Ok(stores)
     }
 
-    fn store(&self, name: String, kind: StoreKind, flags: Flags, port: u16) -> anyhow::Result<Component> {
-        let store = self.component(name, kind.component(), flags, format!("{}/readyz", url(port)))?;
-        self.as_ready_as(store, kind)
+    fn store(
+        &self,
+        name: String,
+        store: &ProfileStore,
+        flags: Flags,
+        port: u16,
+        there: &Path,
+    ) -> anyhow::Result<Component> {
+        let mut component = self.component(name, store.kind.component(), flags, format!("{}/readyz", url(port)))?;
+        if let Some(wrapper) = &store.wrapper {
+            self.wrap(&mut component.program, wrapper, there)?;
+        }
+        self.as_ready_as(component, store.kind)
+    }
+
+    /// Puts a program before another one, which it becomes.
+    fn wrap(&self, program: &mut Program, wrapper: &StoreWrapper, there: &Path) -> anyhow::Result<()> {
+        let (path, arguments) = (self.place.command)(artifact(self.artifacts, &wrapper.component)?);
+        // What runs in an emulator cannot become a program that needs the emulator as well.
+        if !arguments.is_empty() {
+            return Ok(());
+        }
+        let wrapped = std::mem::replace(&mut program.path, path).display().to_string();
+        let own = wrapper.arguments.iter().map(|argument| flags::fill(argument, there, &BTreeMap::new()));
+        let own = own.collect::<anyhow::Result<Vec<String>>>()?;
+        program.args.splice(0..0, own.into_iter().chain([wrapped]));
+        Ok(())
     }
 
     /// A component that answers as a store does.

@@ -157,9 +157,23 @@ pub struct ProfileStore {
     /// etcd flags added to the common ones: name without dashes to value.
     #[serde(default)]
     pub flags: BTreeMap<String, String>,
+    /// A program that is started instead, and becomes the store's.
+    #[serde(default)]
+    pub wrapper: Option<StoreWrapper>,
     /// Chosen on the command line, for all profiles alike.
     #[serde(skip)]
     pub kind: StoreKind,
+}
+
+/// What stands before a store's program on its command line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreWrapper {
+    /// The component of `components.yaml` that it runs.
+    pub component: String,
+    /// Between its program and the store's.
+    #[serde(default)]
+    pub arguments: Vec<String>,
 }
 
 /// A program beside an apiserver. It is also told where to answer `/readyz` over HTTPS: `--listen`, `--cert-file` and
@@ -189,6 +203,7 @@ fn one_store() -> Vec<ProfileStore> {
         resources: Vec::new(),
         members: 1,
         flags: BTreeMap::new(),
+        wrapper: None,
         kind: StoreKind::default(),
     }]
 }

@@ -468,7 +468,8 @@ fn fingerprint(profile: &Profile) -> anyhow::Result<String> {
         };
         all.extend(peers.iter().map(of_member));
     }
-    Ok(serde_json::to_string(&(all, profile.apiservers, &profile.plugins))?)
+    let wrappers: Vec<_> = profile.stores.iter().map(|store| &store.wrapper).collect();
+    Ok(serde_json::to_string(&(all, profile.apiservers, &profile.plugins, wrappers))?)
 }
 
 /// Lets every component answer, which also proves that the store behind an apiserver answers. Of profiles that rest only

@@ -61,7 +61,7 @@ fn resume_skips() -> Change {
 }
 
 /// Every ninth write of the workload is a rehearsal only.
-fn ack_without_write() -> Change {
+pub(super) fn ack_without_write() -> Change {
     let mut writes = 0;
     Change::Request(Box::new(move |call| {
         let of_workload = call.path.ends_with("/configmaps") || call.path.contains("/configmaps/w");

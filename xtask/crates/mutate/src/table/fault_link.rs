@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use http::Method;
 use serde_json::json;
 
+use super::fault::ack_without_write;
 use super::{Change, Means, Mutant, mutants};
 use crate::call::{Call, Reply};
 use crate::store::StoreChange;
@@ -30,6 +31,12 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || Change::Request(Box::new(|call| if call.is_get() && call.parameter("resourceVersion").is_none() {
             call.query.push(("resourceVersion".into(), "0".into()));
         }));
+    "fault.disk-write-not-awaited": "A create is answered as done before it is stored." => "fault.etcd-slow-disk" on "reflagged",
+        || Change::Request(Box::new(|call| if call.method == Method::POST && call.path.ends_with("/secrets") {
+            call.query.push(("dryRun".into(), "All".into()));
+        }));
+    "fault.disk-writes-lost": "Some creates and updates are answered as done, and nothing is stored." => "fault.etcd-slow-disk" on "reflagged",
+        ack_without_write;
 };
 
 pub(super) static BY_STORE: &[Mutant] = &[
@@ -89,9 +96,8 @@ fn condition_forgotten() -> StoreChange {
     StoreChange {
         request: Some(Box::new(|method, message| {
             if method == "Txn" {
-                message.retain(COMPARE, |compare| {
-                    !String::from_utf8_lossy(compare.bytes(COMPARE_KEY)).contains("/half-")
-                });
+                message
+                    .retain(COMPARE, |compare| !String::from_utf8_lossy(compare.bytes(COMPARE_KEY)).contains("/half-"));
             }
         })),
         reply: None,

@@ -10,7 +10,7 @@ use model::Level::Extra;
 use model::history::Change;
 
 use super::fault_silent::{in_the_dark, until_ill, well};
-use super::relay::{Mode, Relay};
+use super::switch::Switch;
 use crate::api::{Request, Response};
 use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::{Ctx, object_path};
@@ -80,20 +80,21 @@ async fn cut(ctx: &Ctx) -> Verdict {
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
     let limit = Duration::from_secs(ctx.stretched(1).into());
     let fault = async {
-        let mut relay = Relay::of(ctx)?;
-        for mode in [Mode::Cut, Mode::Hold] {
+        let mut relay = Switch::relay(ctx)?;
+        for mode in ["cut", "hold"] {
             relay.turn(mode).await?;
             until_ill(ctx, "/readyz", &HEALTH).await?;
             in_the_dark(ctx, &namespace, limit).await?;
-            let counts = relay.turn(Mode::Pass).await?;
+            let counts = relay.off().await?;
             well(ctx, &HEALTH).await?;
             let felt = ["reset", "refused", "held-up"];
             felt.iter().for_each(|what| ctx.count(&format!("relay: {what}"), counts.of(what)));
         }
         Ok(())
     };
+    // No write of the workload need be without an answer: etcd's client sends what was never sent again, and what is held
+    // is answered late. Those of `in_the_dark` have a time limit.
     let minima = [
-        ("unanswered", 1),
         ("served from the cache", 2),
         ("relay: reset", 1),
         ("relay: refused", 1),
@@ -114,11 +115,11 @@ async fn half(ctx: &Ctx) -> Verdict {
         writes.push(if is_update { ctx.create(&SECRETS, &object).await? } else { object });
     }
     let fault = async {
-        let mut relay = Relay::of(ctx)?;
-        relay.turn(Mode::Half).await?;
+        let mut relay = Switch::relay(ctx)?;
+        relay.turn("half").await?;
         let lost = async {
             stored(ctx, &writes).await?;
-            let counts = relay.turn(Mode::Cut).await?;
+            let counts = relay.turn("cut").await?;
             ctx.count("relay: answers held", counts.of("held-down"));
             Ok::<(), Stop>(())
         };
@@ -128,7 +129,7 @@ async fn half(ctx: &Ctx) -> Verdict {
             let done = answer.as_ref().is_some_and(Response::is_success);
             expect!(!done, "the write of {} was answered as done, although its answer was lost", object.name());
         }
-        relay.turn(Mode::Pass).await?;
+        relay.off().await?;
         well(ctx, &HEALTH).await
     };
     load::through(ctx, &Servers::first(ctx), &[("relay: answers held", 1)], fault).await?;
@@ -196,8 +197,8 @@ const READS: usize = 3;
 async fn delay(ctx: &Ctx) -> Verdict {
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
     let fault = async {
-        let mut relay = Relay::of(ctx)?;
-        relay.turn(Mode::Delay(DELAY)).await?;
+        let mut relay = Switch::relay(ctx)?;
+        relay.turn(&format!("delay {}", DELAY.as_millis())).await?;
         load::progress(ctx, DURING).await?;
         for _ in 0..READS {
             let begin = Instant::now();
@@ -214,7 +215,7 @@ async fn delay(ctx: &Ctx) -> Verdict {
             expect!(zero.is_success(), "GET at 0 was answered {zero}");
             ctx.count("reads", 1);
         }
-        let counts = relay.turn(Mode::Pass).await?;
+        let counts = relay.off().await?;
         ctx.count("relay: delayed", counts.of("delayed-up").min(counts.of("delayed-down")));
         Ok(())
     };

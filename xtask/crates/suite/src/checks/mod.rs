@@ -28,6 +28,7 @@ mod fault_ha;
 mod fault_lost;
 mod fault_restart;
 mod fault_silent;
+mod fault_slow_disk;
 mod fault_store;
 mod fault_store_link;
 mod fault_watch;
@@ -63,7 +64,6 @@ mod objects_etcd;
 mod objects_gates;
 mod objects_keys;
 mod objects_names;
-mod relay;
 mod roundtrip;
 mod rv;
 mod rv_lists;
@@ -71,6 +71,7 @@ mod rv_reads;
 mod rv_too_large;
 mod samples;
 mod sealing;
+mod switch;
 mod watch_beside;
 mod watch_bookmark;
 mod watch_bookmark_rules;
@@ -180,6 +181,7 @@ static TABLES: &[&[Check]] = &[
     fault_watch::CHECKS,
     fault_lost::CHECKS,
     fault_silent::CHECKS,
+    fault_slow_disk::CHECKS,
     fault_store::CHECKS,
     fault_store_link::CHECKS,
     fault_ha::CHECKS,

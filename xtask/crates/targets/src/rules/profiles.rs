@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Profile, ProfilePlugin, ProfileStore, StoredResource};
+use model::{Profile, ProfilePlugin, ProfileStore, StoreWrapper, StoredResource};
 
 use super::words::{is_name, is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
@@ -59,7 +59,7 @@ pub(crate) fn profiles<'a>(
         check_files(file, i, profile, &known);
         check_plugins(file, i, plugins, components, &known);
         check_relays(file, i, profile);
-        check_stores(file, i, stores, &known, &built_in);
+        check_stores(file, i, stores, components, &known, &built_in);
     }
 }
 
@@ -74,15 +74,7 @@ fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], c
         if TAKEN.iter().any(|taken| name.starts_with(taken)) {
             file.refuse(path, format!("must not begin with {}", TAKEN.join(" or ")));
         }
-        // Without any component the file that lists them is what is wrong.
-        if !components.is_empty() && !components.contains(&component.as_str()) {
-            let hint = nearest(component, components.iter().copied());
-            let hint = hint.map_or_else(String::new, |name| format!("; did you mean {name}?"));
-            file.refuse(
-                at!["profiles", i, "plugins", j, "component"],
-                format!("must be a component of components.yaml{hint}"),
-            );
-        }
+        check_component(file, at!["profiles", i, "plugins", j, "component"], component, components);
         flags(file, at!["profiles", i, "plugins", j, "flags"], own, known);
         for flag in SET_BY_BOOT.iter().filter(|flag| own.contains_key(**flag)) {
             file.refuse(
@@ -93,13 +85,26 @@ fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], c
     }
 }
 
+/// Without any component the file that lists them is what is wrong.
+fn check_component(file: &mut Document<'_>, path: &[Step], component: &str, components: &[&str]) {
+    if !components.is_empty() && !components.contains(&component) {
+        let hint = nearest(component, components.iter().copied());
+        let hint = hint.map_or_else(String::new, |name| format!("; did you mean {name}?"));
+        file.refuse(path, format!("must be a component of components.yaml{hint}"));
+    }
+}
+
 /// A relay stands before one address.
 fn check_relays(file: &mut Document<'_>, i: usize, profile: &Profile) {
     for (j, plugin) in profile.plugins.iter().enumerate() {
         let Some(relayed) = &plugin.relays else { continue };
         let store = profile.stores.iter().find(|store| store.name == *relayed);
         let path = at!["profiles", i, "plugins", j, "relays"];
-        file.require(store.is_some_and(|store| store.members == 1), path, "must be a store of this profile with one member");
+        file.require(
+            store.is_some_and(|store| store.members == 1),
+            path,
+            "must be a store of this profile with one member",
+        );
         if profile.plugins[..j].iter().any(|earlier| earlier.relays.as_ref() == Some(relayed)) {
             file.refuse(path, format!("{relayed} is relayed by another plugin already"));
         }
@@ -130,17 +135,26 @@ fn check_files(file: &mut Document<'_>, i: usize, profile: &Profile, known: &[St
         let mention = format!("{{run}}/{name}");
         let others = profile.files.iter().filter(|(other, _)| *other != name).map(|(_, text)| text);
         let flags = profile.apiserver.values().chain(profile.plugins.iter().flat_map(|plugin| plugin.flags.values()));
-        if !flags.chain(others).any(|text| text.contains(&mention)) {
+        let wrappers = profile.stores.iter().filter_map(|store| store.wrapper.as_ref());
+        let arguments = wrappers.flat_map(|wrapper| &wrapper.arguments);
+        if !flags.chain(others).chain(arguments).any(|text| text.contains(&mention)) {
             file.refuse(path, format!("no flag of this profile mentions {mention}"));
         }
     }
 }
 
-fn check_stores(file: &mut Document<'_>, i: usize, stores: &[ProfileStore], known: &[String], built_in: &[String]) {
+fn check_stores(
+    file: &mut Document<'_>,
+    i: usize,
+    stores: &[ProfileStore],
+    components: &[&str],
+    known: &[String],
+    built_in: &[String],
+) {
     file.require(!stores.is_empty(), at!["profiles", i, "stores"], "must have at least one store");
     let mut taken: Vec<&str> = Vec::new();
     for (j, store) in stores.iter().enumerate() {
-        let ProfileStore { name, resources, members, flags: store_flags, kind: _ } = store;
+        let ProfileStore { name, resources, members, flags: store_flags, wrapper, kind: _ } = store;
         let path = at!["profiles", i, "stores", j];
         file.require(
             is_name(name),
@@ -172,6 +186,13 @@ fn check_stores(file: &mut Document<'_>, i: usize, stores: &[ProfileStore], know
             taken.push(resource);
         }
         flags(file, at!["profiles", i, "stores", j, "flags"], store_flags, known);
+        if let Some(StoreWrapper { component, arguments }) = wrapper {
+            check_component(file, at!["profiles", i, "stores", j, "wrapper", "component"], component, components);
+            for (k, argument) in arguments.iter().enumerate() {
+                let path = at!["profiles", i, "stores", j, "wrapper", "arguments", k];
+                check_placeholders(file, path, argument, &["run".into()]);
+            }
+        }
     }
 }
 

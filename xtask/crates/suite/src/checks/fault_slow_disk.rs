@@ -1,0 +1,56 @@
+//! A disk that takes its time.
+
+use std::time::{Duration, Instant};
+
+use model::Level::Extra;
+
+use super::switch::Switch;
+use crate::check::{Check, Need, Stop, Verdict};
+use crate::ctx::Ctx;
+use crate::load::{self, Servers};
+use crate::object::{Object, SECRETS};
+use crate::{expect, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "fault.etcd-slow-disk",
+    level: Extra,
+    requirement: "Where fsync of the store's disk takes longer than a second, a write is acknowledged when it is on the \
+                  disk and not before; nothing acknowledged is lost, no watch has a gap, and no bookmark is ahead of its \
+                  events.",
+    source: "etcd tests/robustness (lazyfs, sleep failpoints); etcd-io/etcd#14370 (a single member answered before the \
+             fsync); etcd.io, KV API guarantees, \"Durability\"",
+    observed: "Four writers and four watchers; fsync and fdatasync of etcd wait for 1.2 s each (seccomp user \
+               notification, no root), while more writes are awaited. A create meanwhile must take as long as one of \
+               them, where the store is etcd.",
+    by_hand: "faults slow-disk FILE etcd …; echo `x 1200` > FILE; time kubectl create configmap a",
+    profiles: &["reflagged"],
+    needs: &[Need::Control, Need::Exclusive],
+    run: scenario!(slow_disk),
+}];
+
+const DELAY: Duration = Duration::from_millis(1200);
+/// Revisions while it lasts. What waits for the same fsync comes together.
+const DURING: i64 = 8;
+
+async fn slow_disk(ctx: &Ctx) -> Verdict {
+    let fault = async {
+        let mut disk = Switch::disk(ctx)?;
+        disk.turn(&DELAY.as_millis().to_string()).await?;
+        let begin = Instant::now();
+        ctx.create(&SECRETS, &Object::new(&SECRETS, "slow")).await?;
+        let took = begin.elapsed();
+        load::progress(ctx, DURING).await?;
+        ctx.count("fsyncs delayed", disk.off().await?.of("delayed"));
+        // kine leaves it to the database when something is on the disk.
+        let is_etcd = ctx.profile().store_for(&SECRETS.group, &SECRETS.plural).root.is_empty();
+        expect!(
+            took >= DELAY || !is_etcd,
+            "a create was acknowledged after {} ms, while an fsync takes {} ms",
+            took.as_millis(),
+            DELAY.as_millis()
+        );
+        Ok::<(), Stop>(())
+    };
+    let minima = [("acknowledged during the fault", 3), ("fsyncs delayed", 3)];
+    load::through(ctx, &Servers::first(ctx), &minima, fault).await
+}

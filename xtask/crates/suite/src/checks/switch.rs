@@ -1,0 +1,123 @@
+//! Faults that a profile has built in, and that are off until a check turns them on: the relay between apiserver and store,
+//! and the store's disk (targets/components/faults). A file says what happens, a log what has happened.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use model::Control;
+
+use crate::check::Stop;
+use crate::ctx::Ctx;
+use crate::wait;
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What one program listens to and says.
+struct Place {
+    file: &'static str,
+    /// In whose log it speaks.
+    component: &'static str,
+    /// With what its lines begin.
+    says: &'static str,
+    /// No fault.
+    off: &'static str,
+}
+
+const RELAY: Place = Place { file: "relay.mode", component: "relay", says: "relay:", off: "pass" };
+const DISK: Place = Place { file: "disk.delay", component: "etcd-main", says: "slow-disk:", off: "0" };
+
+/// What was counted while a fault lasted.
+pub(super) struct Counts(BTreeMap<String, u64>);
+
+/// Power over a fault. When it is dropped the fault is off: also a check that is cut off leaves none behind.
+pub(super) struct Switch<'a> {
+    ctx: &'a Ctx,
+    control: Arc<dyn Control>,
+    place: &'static Place,
+    is_off: bool,
+}
+
+impl Counts {
+    pub(super) fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+}
+
+impl Switch<'_> {
+    /// The connections between apiserver and store: `pass`, `cut`, `hold`, `half`, `delay MILLISECONDS`.
+    pub(super) fn relay(ctx: &Ctx) -> Result<Switch<'_>, Stop> {
+        Switch::new(ctx, &RELAY)?.ok_or_else(|| Stop::Skipped { need: "a relay between apiserver and store".into() })
+    }
+
+    /// What an fsync of the store takes longer, in milliseconds.
+    pub(super) fn disk(ctx: &Ctx) -> Result<Switch<'_>, Stop> {
+        let need = || Stop::Skipped { need: "a store whose fsync can be held (seccomp user notification)".into() };
+        let switch = Switch::new(ctx, &DISK)?.ok_or_else(need)?;
+        let begin = format!("{} start ", DISK.says);
+        if ctx.log(DISK.component)?.lines().any(|line| line.starts_with(&begin)) { Ok(switch) } else { Err(need()) }
+    }
+
+    fn new<'a>(ctx: &'a Ctx, place: &'static Place) -> Result<Option<Switch<'a>>, Stop> {
+        let name = format!("{}/{}", ctx.profile().name, place.component);
+        let control = ctx.ground.cluster.control.clone().filter(|control| control.components().contains(&name));
+        Ok(control.map(|control| Switch { ctx, control, place, is_off: true }))
+    }
+
+    /// Turns it, and returns what was counted under the last position when the new one is in force.
+    pub(super) async fn turn(&mut self, position: &str) -> Result<Counts, Stop> {
+        let token = format!("{:08x}", self.ctx.random().u32(..));
+        self.is_off = false;
+        let (control, profile) = (Arc::clone(&self.control), self.ctx.profile().name.clone());
+        let (file, line) = (self.place.file, format!("{token} {position}\n"));
+        let task = tokio::task::spawn_blocking(move || control.write(&profile, file, line.as_bytes()));
+        let written = task.await.map_err(|error| anyhow!("the control thread failed: {error}"))?;
+        written.map_err(|error| anyhow!(error))?;
+        let begin = format!("{} {token} ", self.place.says);
+        let what = format!("the line `{begin}{position}` in the log of {}", self.place.component);
+        let counts = wait::until(&what, self.ctx.limit(30.0), LOOK_EVERY, || async {
+            let log = self.ctx.log(self.place.component)?;
+            Ok(counts(&log, &begin).ok_or_else(|| log.lines().last().unwrap_or_default().to_owned()))
+        })
+        .await?;
+        self.is_off = position == self.place.off;
+        Ok(Counts(counts))
+    }
+
+    pub(super) async fn off(&mut self) -> Result<Counts, Stop> {
+        self.turn(self.place.off).await
+    }
+}
+
+impl Drop for Switch<'_> {
+    fn drop(&mut self) {
+        if !self.is_off {
+            let line = format!("end {}\n", self.place.off);
+            // Whatever is wrong with it is found by whoever asks the apiserver next.
+            let _ = self.control.write(&self.ctx.profile().name, self.place.file, line.as_bytes());
+        }
+    }
+}
+
+/// The counters in the line that begins so, `… NAME=NUMBER NAME=NUMBER`; none until it is whole.
+fn counts(log: &str, begin: &str) -> Option<BTreeMap<String, u64>> {
+    let line = log.split_inclusive('\n').find(|line| line.starts_with(begin) && line.ends_with('\n'))?;
+    let numbers = line.split_whitespace().filter_map(|word| word.split_once('='));
+    Some(numbers.filter_map(|(name, number)| Some((name.to_owned(), number.parse().ok()?))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_those_of_the_token() {
+        let log =
+            "relay: 1 cut after pass reset=2 refused=0\nrelay: 2 pass after cut reset=0 refused=7\nrelay: 3 hold af";
+        let of = |token| counts(log, token).map(Counts);
+        assert_eq!(of("relay: 1 ").map(|counts| (counts.of("reset"), counts.of("held"))), Some((2, 0)));
+        assert_eq!(of("relay: 2 ").map(|counts| counts.of("refused")), Some(7));
+        assert!(of("relay: 3 ").is_none() && of("relay: 4 ").is_none());
+    }
+}
