@@ -68,7 +68,7 @@ const SKIPPED: u64 = 4;
 /// An error of the server, which leaves open what became of the write.
 fn failed_write(call: &Call, reply: &Reply) -> bool {
     let writes = call.method == Method::POST || call.method == Method::PUT;
-    writes && reply.status >= 500 && (call.path.contains("/configmaps") || call.path.contains("/events"))
+    writes && reply.status >= 500 && call.path.contains("/namespaces/ap-")
 }
 
 /// Only from the second watch of a key on: the server itself must be able to start.

@@ -21,7 +21,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
              fsync); etcd.io, KV API guarantees, \"Durability\"",
     observed: "Four writers and four watchers; fsync and fdatasync of etcd wait for 1.2 s each (seccomp user \
                notification, no root), while more writes are awaited. A create meanwhile must take as long as one of \
-               them, where the store is etcd.",
+               them, where the store is etcd, and be in the store then.",
     by_hand: "faults slow-disk FILE etcd …; echo `x 1200` > FILE; time kubectl create configmap a",
     profiles: &["reflagged"],
     needs: &[Need::Control, Need::Exclusive],
@@ -39,6 +39,7 @@ async fn slow_disk(ctx: &Ctx) -> Verdict {
         let begin = Instant::now();
         ctx.create(&SECRETS, &Object::new(&SECRETS, "slow")).await?;
         let took = begin.elapsed();
+        ctx.must_be_stored(&SECRETS, "slow").await?;
         load::progress(ctx, DURING).await?;
         ctx.count("fsyncs delayed", disk.off().await?.of("delayed"));
         // kine leaves it to the database when something is on the disk.

@@ -94,12 +94,7 @@ async fn cut(ctx: &Ctx) -> Verdict {
     };
     // No write of the workload need be without an answer: etcd's client sends what was never sent again, and what is held
     // is answered late. Those of `in_the_dark` have a time limit.
-    let minima = [
-        ("served from the cache", 2),
-        ("relay: reset", 1),
-        ("relay: refused", 1),
-        ("relay: held-up", 1),
-    ];
+    let minima = [("served from the cache", 2), ("relay: reset", 1), ("relay: refused", 1), ("relay: held-up", 1)];
     load::through(ctx, &Servers::first(ctx), &minima, fault).await
 }
 
