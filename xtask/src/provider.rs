@@ -55,9 +55,12 @@ impl ProviderArg {
         let plugs = |name: &str| profiles.iter().flat_map(|p| &p.plugins).any(|plugin| plugin.component == name);
         let stores = |name: &str| profiles.iter().flat_map(|p| &p.stores).any(|store| store.kind.component() == name);
         let own = |name: &str| self == ProviderArg::Qemu && name == boot::qemu::INIT;
+        let tools = |name: &str| profiles.iter().flat_map(|p| &p.tools).any(|tool| tool == name);
+        let controls =
+            |name: &str| name == boot::CONTROLLER_MANAGER && profiles.iter().any(|p| !p.controllers.is_empty());
         let needed = all.filter(|c| match c.name.as_str() {
             name if StoreKind::has_program(name) => stores(name),
-            name => !c.optional || own(name) || plugs(name),
+            name => !c.optional || own(name) || plugs(name) || tools(name) || controls(name),
         });
         needed.map(|component| component.name.clone()).collect()
     }

@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 31] = [
+const OPTIONAL: [&str; 34] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -16,6 +16,7 @@ const OPTIONAL: [&str; 31] = [
     "checkout_dir",
     "commit",
     "component_env",
+    "controllers",
     "emulator",
     "factor",
     "files",
@@ -34,11 +35,13 @@ const OPTIONAL: [&str; 31] = [
     "profile",
     "provider",
     "reason",
+    "spare",
     "staging",
     "store",
     "store_version",
     "stores",
     "tags",
+    "tools",
     "warm",
 ];
 
@@ -107,8 +110,8 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
-            "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, etcd, etcdctl, \
-             etcdutl, kms-plugin, init, kine"
+            "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, kube-controller-manager, etcd, \
+             etcdctl, etcdutl, kms-plugin, init, kine"
                 .into(),
         ),
         (

@@ -11,6 +11,8 @@ use crate::tree::Step;
 
 /// What boot calls a component of its own in a profile, or begins its name with.
 const TAKEN: [&str; 2] = ["kube-apiserver", "etcd-"];
+/// The etcd that is not recorded.
+const SPARE: &str = "spare";
 
 /// Flags of a plugin that boot sets.
 const SET_BY_BOOT: [&str; 3] = ["listen", "cert-file", "key-file"];
@@ -35,7 +37,19 @@ pub(crate) fn profiles<'a>(
         file.refuse(at!["profiles"], format!("must have a profile named {DEFAULT}"));
     }
     for (i, profile) in profiles.iter().enumerate() {
-        let Profile { name, summary, apiserver, files: _, plugins, stores, apiservers, prefix } = profile;
+        let Profile {
+            name,
+            summary,
+            apiserver,
+            files: _,
+            plugins,
+            controllers,
+            spare,
+            tools,
+            stores,
+            apiservers,
+            prefix,
+        } = profile;
         file.require(is_name(name), at!["profiles", i, "name"], "must be lower-case letters, digits and -");
         if profiles[..i].iter().any(|earlier| earlier.name == *name) {
             file.refuse(at!["profiles", i, "name"], format!("{name} is the name of another profile already"));
@@ -58,6 +72,22 @@ pub(crate) fn profiles<'a>(
         }
         check_files(file, i, profile, &known);
         check_plugins(file, i, plugins, components, &known);
+        for (j, controller) in controllers.iter().enumerate() {
+            file.require(
+                is_name(controller),
+                at!["profiles", i, "controllers", j],
+                "must be the name of one controller",
+            );
+        }
+        for (j, tool) in
+            tools.iter().enumerate().filter(|(_, tool)| !components.is_empty() && !components.contains(&tool.as_str()))
+        {
+            let path = at!["profiles", i, "tools", j];
+            file.refuse(path, format!("must be a component of components.yaml{}", hint(tool, components)));
+        }
+        if *spare && stores.iter().any(|store| store.name == SPARE) {
+            file.refuse(at!["profiles", i, "spare"], "a store of this profile is called `spare` already");
+        }
         check_stores(file, i, stores, &known, &built_in);
     }
 }
@@ -75,11 +105,9 @@ fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], c
         }
         // Without any component the file that lists them is what is wrong.
         if !components.is_empty() && !components.contains(&component.as_str()) {
-            let hint = nearest(component, components.iter().copied());
-            let hint = hint.map_or_else(String::new, |name| format!("; did you mean {name}?"));
             file.refuse(
                 at!["profiles", i, "plugins", j, "component"],
-                format!("must be a component of components.yaml{hint}"),
+                format!("must be a component of components.yaml{}", hint(component, components)),
             );
         }
         flags(file, at!["profiles", i, "plugins", j, "flags"], own, known);
@@ -90,6 +118,12 @@ fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], c
             );
         }
     }
+}
+
+/// The component that may have been meant.
+fn hint(component: &str, components: &[&str]) -> String {
+    let near = nearest(component, components.iter().copied());
+    near.map_or_else(String::new, |name| format!("; did you mean {name}?"))
 }
 
 fn flags(file: &mut Document<'_>, path: &[Step], flags: &BTreeMap<String, String>, known: &[String]) {
