@@ -1,6 +1,7 @@
 //! What is broken, and by which check that must be noticed. Each file holds the rows of one topic and their functions.
 
 mod arch;
+mod controllers;
 mod fault;
 mod flags;
 mod flags_encryption;
@@ -92,6 +93,8 @@ static TABLES: &[&[Mutant]] = &[
     objects::MUTANTS,
     flags_encryption::MUTANTS,
     fault::MUTANTS,
+    controllers::MUTANTS,
+    controllers::BY_STORE,
 ];
 
 /// Every mutant there is, by topic.
