@@ -23,8 +23,9 @@ pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &
     options.provider.unwrap_or_else(|| usual(host, target))
 }
 
-/// The profiles with their data in another kind of store. Only etcd has members.
+/// The profiles with their data in another kind of store. Only etcd has members, and only beside it there is another one.
 pub(crate) fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profile> {
+    profiles.iter_mut().for_each(|profile| profile.spare &= kind == StoreKind::Etcd);
     for store in profiles.iter_mut().flat_map(|profile| &mut profile.stores) {
         store.kind = kind;
         if kind != StoreKind::Etcd {

@@ -105,6 +105,10 @@ impl Booted {
     /// Ends all components in order: apiservers first, so that none complains about a lost store.
     fn stop(&self) {
         let mut components = self.processes.lock();
+        // Of a profile that rests the store stands still as well, and an apiserver does not end before it answers.
+        for component in components.values_mut() {
+            let _ = component.signal(Signal::CONT);
+        }
         if components.values_mut().any(|c| c.is_store() && c.has_died()) {
             // An apiserver without its store does not end before its grace has passed.
             for apiserver in components.values_mut().filter(|c| !c.is_store()) {

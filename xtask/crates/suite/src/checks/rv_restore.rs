@@ -54,11 +54,11 @@ struct Before {
 }
 
 async fn snapshot_restore(ctx: &Ctx) -> Verdict {
+    let spare = ctx.spare()?;
     let help = ctx.tool(ETCDUTL, &["snapshot", "restore", "--help"]).await?;
     if !help.contains("--mark-compacted") {
         return Err(Stop::Skipped { need: "an etcdutl that knows --bump-revision and --mark-compacted".into() });
     }
-    let spare = ctx.spare()?;
     let before = snapshot_and_writes(ctx).await?;
     let data = restore(ctx, "back", &[]).await?;
     let etcd = ctx.start("etcd-spare", &[("data-dir", &data)]).await?;
