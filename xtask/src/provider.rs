@@ -23,8 +23,9 @@ pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &
     options.provider.unwrap_or_else(|| usual(host, target))
 }
 
-/// The profiles with their data in another kind of store. Only etcd has members.
+/// The profiles with their data in another kind of store. Only etcd has members, and only beside it there is another one.
 pub(crate) fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profile> {
+    profiles.iter_mut().for_each(|profile| profile.spare &= kind == StoreKind::Etcd);
     for store in profiles.iter_mut().flat_map(|profile| &mut profile.stores) {
         store.kind = kind;
         if kind != StoreKind::Etcd {
@@ -59,9 +60,12 @@ impl ProviderArg {
         };
         let stores = |name: &str| profiles.iter().flat_map(|p| &p.stores).any(|store| store.kind.component() == name);
         let own = |name: &str| self == ProviderArg::Qemu && name == boot::qemu::INIT;
+        let tools = |name: &str| profiles.iter().flat_map(|p| &p.tools).any(|tool| tool == name);
+        let controls =
+            |name: &str| name == boot::CONTROLLER_MANAGER && profiles.iter().any(|p| !p.controllers.is_empty());
         let needed = all.filter(|c| match c.name.as_str() {
             name if StoreKind::has_program(name) => stores(name),
-            name => !c.optional || own(name) || plugs(name) || wraps(name),
+            name => !c.optional || own(name) || plugs(name) || wraps(name) || tools(name) || controls(name),
         });
         needed.map(|component| component.name.clone()).collect()
     }

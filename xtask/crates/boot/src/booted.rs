@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::Context;
-use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError};
+use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, StoreInfo};
 use proc::interrupt;
 use proc::run_dir::write_private_file;
 use rustix::process::Signal;
 
 use crate::component::{APISERVER, Component};
 use crate::host::Host;
-use crate::plan::{ControlPlane, Root};
+use crate::plan::{Beside, ControlPlane, Root};
 use crate::qemu::Snapshots;
 use crate::{flags, plan};
 
@@ -47,8 +47,10 @@ impl Booted {
         let mut components = BTreeMap::new();
         let mut data = Vec::new();
         let mut folders = BTreeMap::new();
+        let mut beside = BTreeMap::new();
         for plane in planes {
             folders.insert(plane.info.name.clone(), Root { here: plane.info.dir.clone(), there: plane.there });
+            beside.insert(plane.info.name.clone(), plane.beside);
             components.extend(plane.components.into_iter().map(|c| (c.name.clone(), c)));
             info.profiles.insert(plane.info.name.clone(), plane.info);
             data.extend(plane.data);
@@ -58,6 +60,7 @@ impl Booted {
             resting: info.awake.is_some(),
             snapshot,
             folders,
+            beside,
             components: Mutex::new(components),
         });
         let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
@@ -102,6 +105,10 @@ impl Booted {
     /// Ends all components in order: apiservers first, so that none complains about a lost store.
     fn stop(&self) {
         let mut components = self.processes.lock();
+        // Of a profile that rests the store stands still as well, and an apiserver does not end before it answers.
+        for component in components.values_mut() {
+            let _ = component.signal(Signal::CONT);
+        }
         if components.values_mut().any(|c| c.is_store() && c.has_died()) {
             // An apiserver without its store does not end before its grace has passed.
             for apiserver in components.values_mut().filter(|c| !c.is_store()) {
@@ -129,6 +136,8 @@ struct Processes {
     snapshot: Option<Snapshots>,
     /// Each profile's private folder.
     folders: BTreeMap<String, Root>,
+    /// By profile.
+    beside: BTreeMap<String, Beside>,
     components: Mutex<BTreeMap<String, Component>>,
 }
 
@@ -172,6 +181,23 @@ impl Processes {
     }
 }
 
+impl Processes {
+    /// With the placeholders of the profile that has the component.
+    fn filled(&self, component: &str, action: &Action) -> anyhow::Result<Action> {
+        let Action::Restart { flags } = action else { return Ok(action.clone()) };
+        let profile = component.split('/').next().unwrap_or_default();
+        let filled = flags.iter().map(|(name, value)| Ok((name.clone(), self.fill(profile, value)?)));
+        Ok(Action::Restart { flags: filled.collect::<anyhow::Result<_>>()? })
+    }
+
+    fn fill(&self, profile: &str, text: &str) -> anyhow::Result<String> {
+        match (self.folders.get(profile), self.beside.get(profile)) {
+            (Some(folder), Some(beside)) => flags::fill(text, &folder.there, &beside.servers),
+            _ => Ok(text.to_owned()),
+        }
+    }
+}
+
 impl Control for Processes {
     fn components(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
@@ -183,7 +209,7 @@ impl Control for Processes {
             .lock()
             .remove(component)
             .ok_or_else(|| ControlError(format!("there is no component `{component}`, or it is being changed")))?;
-        let result = apply(&mut taken, action);
+        let result = self.filled(component, action).and_then(|action| apply(&mut taken, &action));
         self.lock().insert(component.to_owned(), taken);
         result.map_err(|error| ControlError(format!("{action:?} of {component}: {error:#}")))
     }
@@ -196,6 +222,18 @@ impl Control for Processes {
             false => write_private_file(&here, content),
         });
         written.map_err(|error| ControlError(format!("failed to write `{file}` of `{profile}`: {error:#}")))
+    }
+
+    fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError> {
+        let program = self.beside.get(profile).and_then(|beside| beside.tools.get(tool));
+        let program = program.ok_or_else(|| ControlError(format!("profile `{profile}` has no tool `{tool}`")))?;
+        let filled = args.iter().map(|arg| self.fill(profile, arg)).collect::<anyhow::Result<Vec<String>>>();
+        let ran = filled.and_then(|args| self.host.run(program, args));
+        ran.map_err(|error| ControlError(format!("{tool} {}: {error:#}", args.join(" "))))
+    }
+
+    fn spare(&self, profile: &str) -> Option<StoreInfo> {
+        self.beside.get(profile)?.spare.clone()
     }
 
     fn log(&self, component: &str) -> Result<String, ControlError> {

@@ -15,6 +15,7 @@ use reqwest::blocking::Client;
 use rustix::process::Signal;
 
 use crate::host::{Host, Program, Running};
+use crate::members::CONTROLLER_MANAGER;
 
 /// How often readiness is looked at; the look itself takes a few milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(15);
@@ -41,6 +42,8 @@ pub(crate) struct Component {
     pub(crate) flags: BTreeMap<String, String>,
     pub(crate) ready: Ready,
     pub(crate) times: Times,
+    /// Whether it runs only while a check wants it to.
+    pub(crate) on_demand: bool,
     host: Arc<dyn Host>,
     running: Option<Box<dyn Running>>,
 }
@@ -70,7 +73,7 @@ impl Component {
         times: Times,
         host: Arc<dyn Host>,
     ) -> Component {
-        Component { name: program.name.clone(), program, flags, ready, times, host, running: None }
+        Component { name: program.name.clone(), program, flags, ready, times, on_demand: false, host, running: None }
     }
 
     /// Program, arguments and flags as one line of shell, in the background, output to `log`, which is quoted.
@@ -176,11 +179,12 @@ impl Component {
         self.name.contains("/etcd-")
     }
 
-    /// Those that others need come first: stores, plugins, apiservers.
+    /// Those that others need come first: stores, plugins, apiservers, controllers.
     pub(crate) fn order(&self) -> u8 {
         match self.name.rsplit_once('/') {
             _ if self.is_store() => 0,
             Some((_, name)) if name.starts_with("kube-apiserver") => APISERVER,
+            Some((_, CONTROLLER_MANAGER)) => APISERVER + 1,
             _ => 1,
         }
     }

@@ -168,6 +168,26 @@ pub(crate) fn apiserver(
     Ok(flags)
 }
 
+/// It serves itself alone, and nobody else is there to be elected.
+pub(crate) fn controllers(profile: &Profile, kubeconfig: &Path, port: u16, listen: &str, pki: &Pki) -> Flags {
+    let mut flags = pairs([
+        ("kubeconfig", kubeconfig.display().to_string()),
+        ("controllers", profile.controllers.join(",")),
+        ("leader-elect", "false".into()),
+        ("bind-address", listen.into()),
+        ("secure-port", port.to_string()),
+        ("tls-cert-file", pki.server.cert.display().to_string()),
+        ("tls-private-key-file", pki.server.key.display().to_string()),
+        ("v", "2".into()),
+    ]);
+    // Gates of both are set alike, as the components of a release expect.
+    let gates = profile.apiserver.get(FEATURE_GATES);
+    flags.extend(gates.map(|gates| (FEATURE_GATES.to_owned(), gates.clone())));
+    flags
+}
+
+const FEATURE_GATES: &str = "feature-gates";
+
 /// A plugin's own flags, and where it answers when it is ready.
 pub(crate) fn plugin(
     plugin: &ProfilePlugin,

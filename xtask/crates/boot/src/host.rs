@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use proc::run_dir::write_private_file;
-use proc::{Daemon, Spec};
+use proc::{Daemon, Spec, exec};
 use rustix::process::Signal;
+use xshell::{Shell, cmd};
+
+/// For a program that runs to its end; an emulated one may take a minute to begin.
+const RUN: Duration = Duration::from_secs(180);
 
 /// A component's program without its flags. Paths are those of the place where it runs; the log is always here.
 #[derive(Clone, Debug)]
@@ -25,6 +29,8 @@ pub(crate) trait Host: Send + Sync {
     fn start(&self, program: &Program, flags: Vec<String>) -> anyhow::Result<Box<dyn Running>>;
     /// Takes over what was started in an earlier life of the place.
     fn adopt(&self, program: &Program) -> anyhow::Result<Box<dyn Running>>;
+    /// Runs a program to its end, which it must reach well within three minutes, and gives what it printed.
+    fn run(&self, program: &Program, args: Vec<String>) -> anyhow::Result<String>;
     /// Copies a file from there to here.
     fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()>;
     /// Puts a file there, all at once; only its owner may read it.
@@ -63,6 +69,13 @@ impl Host for Local {
 
     fn adopt(&self, program: &Program) -> anyhow::Result<Box<dyn Running>> {
         bail!("{} cannot be taken over: no process of this machine outlives its run", program.name)
+    }
+
+    fn run(&self, program: &Program, more: Vec<String>) -> anyhow::Result<String> {
+        let sh = Shell::new()?;
+        let Program { path, args, env, .. } = program;
+        let output = exec::run(cmd!(sh, "{path} {args...} {more...}").envs(env), RUN)?;
+        Ok(output.stdout + &output.stderr)
     }
 
     fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()> {

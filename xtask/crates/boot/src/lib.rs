@@ -17,6 +17,7 @@ pub mod qemu;
 
 pub use booted::{Booted, Saved};
 pub use execution::user_emulator;
+pub use members::CONTROLLER_MANAGER;
 pub use process::{Ports, script, up, up_on};
 
 /// Which control planes to start.

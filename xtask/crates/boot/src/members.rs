@@ -2,6 +2,11 @@
 
 use model::{Profile, ProfileStore};
 
+/// The component, and what it is called in a profile.
+pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+/// The store that no profile lists.
+pub(crate) const SPARE: &str = "spare";
+
 /// `PROFILE/etcd-STORE`, or `PROFILE/etcd-STORE-1` and so on where the store has several members.
 pub(crate) fn stores(profile: &Profile, store: &ProfileStore) -> Vec<String> {
     let name = format!("{}/etcd-{}", profile.name, store.name);
@@ -18,6 +23,16 @@ pub(crate) fn apiservers(profile: &Profile) -> Vec<String> {
     std::iter::once(name.clone()).chain(more).collect()
 }
 
+/// The name of a profile's kube-controller-manager, where it has one.
+pub(crate) fn controllers(profile: &Profile) -> Option<String> {
+    (!profile.controllers.is_empty()).then(|| format!("{}/{CONTROLLER_MANAGER}", profile.name))
+}
+
+/// The name of a profile's etcd that is not recorded, where it has one.
+pub(crate) fn spare(profile: &Profile) -> Option<String> {
+    profile.spare.then(|| format!("{}/etcd-{SPARE}", profile.name))
+}
+
 /// The name by which a member is known to the others: what is behind `etcd-` in that of its component.
 pub(crate) fn short(component: &str) -> &str {
     component.rsplit_once("/etcd-").map_or(component, |(_, name)| name)
@@ -30,6 +45,8 @@ pub(crate) fn listeners(profiles: &[Profile]) -> Vec<String> {
         let mut names: Vec<String> = stores.flat_map(|name| [name.clone(), format!("{name}/peer")]).collect();
         names.extend(profile.plugins.iter().map(|plugin| format!("{}/{}", profile.name, plugin.name)));
         names.extend(apiservers(profile));
+        names.extend(controllers(profile));
+        names.extend(spare(profile).into_iter().flat_map(|name| [name.clone(), format!("{name}/peer")]));
         names
     };
     profiles.iter().flat_map(of).collect()

@@ -75,11 +75,24 @@ pub(crate) struct Draft {
     pub(crate) apiserver: Component,
     /// On the same stores.
     pub(crate) more_apiservers: Vec<Component>,
+    /// Started by those who want them.
+    pub(crate) on_demand: Vec<Component>,
+    pub(crate) beside: Beside,
     pub(crate) info: ProfileInfo,
     /// The profile's private folder, there.
     pub(crate) there: PathBuf,
     /// `PROFILE.STORE` to the file that holds its data, there.
     pub(crate) data: Vec<(String, PathBuf)>,
+}
+
+/// What control over a profile needs beside its components.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// URLs of the stores, there.
+    pub(crate) servers: BTreeMap<String, String>,
+    pub(crate) spare: Option<StoreInfo>,
+    /// By component.
+    pub(crate) tools: BTreeMap<String, Program>,
 }
 
 /// The stores of a profile on paper.
@@ -99,6 +112,7 @@ pub(crate) struct ControlPlane {
     /// The profile's private folder, there.
     pub(crate) there: PathBuf,
     pub(crate) components: Vec<Component>,
+    pub(crate) beside: Beside,
     pub(crate) data: Vec<(String, PathBuf)>,
 }
 
@@ -121,7 +135,7 @@ pub(crate) fn rest<'a>(components: impl Iterator<Item = &'a mut Component>) -> a
 
 /// Lets components run again, stores first, and waits until they are ready.
 pub(crate) fn wake<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
-    let mut components: Vec<&mut Component> = components.collect();
+    let mut components: Vec<&mut Component> = components.filter(|component| !component.on_demand).collect();
     components.sort_by_key(|component| component.order());
     // Members of one store need each other to be ready.
     for group in components.chunk_by_mut(|a, b| a.order() == b.order()) {
@@ -141,7 +155,7 @@ impl Root {
 impl Draft {
     /// Starts the components, and lets them rest when they are ready if that is asked for; `started` gets each one that was launched, also when a later one fails.
     pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, more_apiservers, info, there, data } = self;
+        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, beside, info, there, data } = self;
         for mut first in stores.into_iter().chain(plugins) {
             let launched = first.launch();
             started.push(first);
@@ -159,18 +173,20 @@ impl Draft {
         if resting {
             rest(started.iter_mut())?;
         }
-        Ok(ControlPlane { info, there, components: std::mem::take(started), data })
+        started.extend(on_demand);
+        Ok(ControlPlane { info, there, components: std::mem::take(started), beside, data })
     }
 
     /// Takes over components that run already.
     pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, more_apiservers, info, there, data } = self;
+        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, beside, info, there, data } = self;
         let mut components = stores;
         components.extend(plugins);
         components.push(apiserver);
         components.extend(more_apiservers);
         components.iter_mut().try_for_each(Component::adopt)?;
-        Ok(ControlPlane { info, there, components, data })
+        components.extend(on_demand);
+        Ok(ControlPlane { info, there, components, beside, data })
     }
 }
 
@@ -205,18 +221,84 @@ impl Plan<'_> {
             });
         }
         servers.extend(relays);
+        let mut on_demand = Vec::new();
+        let beside = self.beside(profile, &there, servers.clone(), &pki, &mut on_demand)?;
         let mut doors = Vec::new();
         let mut apiservers = Vec::new();
         for name in members::apiservers(profile) {
             let door = (place.doors)(&name)?;
             let flags = flags::apiserver(profile, &there, door.inside, place.listen, &servers, &pki)?;
             apiservers.push(self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(door.outside)))?);
-            doors.push(door.outside);
+            doors.push(door);
         }
+        if let (Some(name), Some(apiserver)) = (members::controllers(profile), doors.first()) {
+            on_demand.push(self.controllers(name, profile, &dir, apiserver.inside, &pki)?);
+        }
+        let doors: Vec<u16> = doors.into_iter().map(|door| door.outside).collect();
         let more_apiservers = apiservers.split_off(1);
         let apiserver = apiservers.pop().context("a profile has at least one apiserver")?;
         let info = self.info(profile, &dir, &doors, &endpoints, &apiserver.flags)?;
-        Ok(Draft { stores, plugins, apiserver, more_apiservers, info, there, data })
+        on_demand.iter_mut().for_each(|component| component.on_demand = true);
+        Ok(Draft { stores, plugins, apiserver, more_apiservers, on_demand, beside, info, there, data })
+    }
+
+    /// The tools, and the etcd that is not recorded.
+    fn beside(
+        &self,
+        profile: &Profile,
+        there: &Path,
+        mut servers: BTreeMap<String, String>,
+        pki: &Pki,
+        on_demand: &mut Vec<Component>,
+    ) -> anyhow::Result<Beside> {
+        let tools = profile
+            .tools
+            .iter()
+            .map(|tool| Ok((tool.clone(), self.program(format!("{}/{tool}", profile.name), tool)?)));
+        let tools = tools.collect::<anyhow::Result<_>>()?;
+        let Some(name) = members::spare(profile) else { return Ok(Beside { servers, spare: None, tools }) };
+        let (client, peer) = ((self.place.doors)(&name)?, (self.place.doors)(&format!("{name}/peer"))?.inside);
+        let ports = StorePorts { client: client.inside, peer };
+        let member = Member::new(members::SPARE, &[(members::SPARE.to_owned(), ports.clone())], self.place.factor);
+        let store = ProfileStore {
+            name: members::SPARE.into(),
+            resources: Vec::new(),
+            members: 1,
+            flags: BTreeMap::new(),
+            kind: StoreKind::Etcd,
+            wrapper: None,
+        };
+        let flags = flags::store(&store, &member, &there.join(members::SPARE), &ports, self.place.listen, pki);
+        on_demand.push(self.store(name, StoreKind::Etcd, flags, client.outside)?);
+        servers.insert(members::SPARE.into(), url(client.inside));
+        let spare = StoreInfo {
+            name: store.name,
+            endpoint: url(client.outside),
+            members: vec![url(client.outside)],
+            tls: self.pki.admin.clone(),
+            resources: Vec::new(),
+            root: StoreKind::Etcd.root().into(),
+        };
+        Ok(Beside { servers, spare: Some(spare), tools })
+    }
+
+    /// A kube-controller-manager of the apiserver on this port, there.
+    fn controllers(
+        &self,
+        name: String,
+        profile: &Profile,
+        dir: &Path,
+        apiserver: u16,
+        pki: &Pki,
+    ) -> anyhow::Result<Component> {
+        let door = (self.place.doors)(&name)?;
+        let kubeconfig = dir.join("controllers.kubeconfig");
+        if !kubeconfig.exists() {
+            write_private_file(&kubeconfig, kubeconfig::render(&url(apiserver), &self.pki.admin)?.as_bytes())?;
+        }
+        let kubeconfig = self.place.root.there(&kubeconfig);
+        let flags = flags::controllers(profile, &kubeconfig, door.inside, self.place.listen, pki);
+        self.component(name, members::CONTROLLER_MANAGER, flags, format!("{}/healthz", url(door.outside)))
     }
 
     /// All members of all stores: ports, folders, flags.
@@ -290,13 +372,16 @@ impl Plan<'_> {
     }
 
     fn component(&self, name: String, program: &str, flags: Flags, ready: String) -> anyhow::Result<Component> {
-        let artifact = artifact(self.artifacts, program)?;
-        let (path, args) = (self.place.command)(artifact);
-        let env = self.target.component_env.get(program).cloned().unwrap_or_default();
-        let log = self.run.log(&name);
         let times = Times { start: self.scaled(START), grace: self.scaled(GRACE) };
         let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200 };
-        Ok(Component::new(Program { name, path, args, env, log }, flags, ready, times, self.place.host.clone()))
+        Ok(Component::new(self.program(name, program)?, flags, ready, times, self.place.host.clone()))
+    }
+
+    fn program(&self, name: String, component: &str) -> anyhow::Result<Program> {
+        let (path, args) = (self.place.command)(artifact(self.artifacts, component)?);
+        let env = self.target.component_env.get(component).cloned().unwrap_or_default();
+        let log = self.run.log(&name);
+        Ok(Program { name, path, args, env, log })
     }
 
     /// Asks for readiness.

@@ -92,7 +92,8 @@ pub struct TlsFiles {
 }
 
 /// Power over the components of a cluster. Components are named `PROFILE/kube-apiserver`, `PROFILE/etcd-STORE` and, for
-/// a plugin, `PROFILE/NAME`.
+/// a plugin, `PROFILE/NAME`. Where the profile says so there are `PROFILE/kube-controller-manager` and
+/// `PROFILE/etcd-spare`, which do not run before they are started.
 ///
 /// Calls block until the action is complete: a start or restart returns when the component is ready again.
 pub trait Control: Send + Sync {
@@ -101,6 +102,11 @@ pub trait Control: Send + Sync {
     /// Puts a file into a profile's private folder, in the place where its components run and on this side. Whoever reads
     /// it meanwhile sees the old content or the new one.
     fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError>;
+    /// Runs one of the profile's tools to its end, in the place where its components run, and gives what it printed. In
+    /// `args` `{run}` is the profile's private folder there.
+    fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError>;
+    /// How `PROFILE/etcd-spare` is reached while it runs.
+    fn spare(&self, profile: &str) -> Option<StoreInfo>;
     /// The whole log of the component so far, over all its restarts.
     fn log(&self, component: &str) -> Result<String, ControlError>;
     /// Lets the components of a resting profile run, and returns when they are ready.
@@ -130,7 +136,8 @@ pub enum Action {
     Pause,
     /// SIGCONT.
     Resume,
-    /// Stop and start with these flags changed; an empty value removes the flag, an empty map keeps all.
+    /// Stop and start with these flags changed; an empty value removes the flag, an empty map keeps all. `{run}` and
+    /// `{store.NAME}` are filled in as in `profiles.yaml`; `{store.spare}` is the etcd that is not recorded.
     Restart { flags: BTreeMap<String, String> },
 }
 

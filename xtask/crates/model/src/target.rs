@@ -132,6 +132,17 @@ pub struct Profile {
     /// Programs that run beside the apiserver, started before it.
     #[serde(default)]
     pub plugins: Vec<ProfilePlugin>,
+    /// What a kube-controller-manager beside the apiserver runs: the component `PROFILE/kube-controller-manager`, which
+    /// does not run before a check starts it. None of these, no such component.
+    #[serde(default)]
+    pub controllers: Vec<String>,
+    /// Whether there is another etcd, in which nothing is: the component `PROFILE/etcd-spare`, which does not run before
+    /// a check starts it, and whose history is not recorded.
+    #[serde(default)]
+    pub spare: bool,
+    /// Components that checks run to their end, such as etcdutl.
+    #[serde(default)]
+    pub tools: Vec<String>,
     /// The first store is the one named by `--etcd-servers`.
     #[serde(default = "one_store")]
     pub stores: Vec<ProfileStore>,

@@ -5,6 +5,7 @@ mod clean_up;
 mod define;
 mod elsewhere;
 mod held;
+mod on_demand;
 mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -115,6 +115,7 @@ resources! {
     LEASES = "coordination.k8s.io" "v1" "leases" "Lease" namespaced "leases";
     AUTOSCALERS = "autoscaling" "v1" "horizontalpodautoscalers" "HorizontalPodAutoscaler" namespaced "horizontalpodautoscalers";
     DEFINITIONS = "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition" cluster "apiextensions.k8s.io/customresourcedefinitions";
+    MIGRATIONS = "storagemigration.k8s.io" "v1beta1" "storageversionmigrations" "StorageVersionMigration" cluster "storageversionmigrations";
     API_SERVICES = "apiregistration.k8s.io" "v1" "apiservices" "APIService" cluster "apiregistration.k8s.io/apiservices";
 }
 

@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 33] = [
+const OPTIONAL: [&str; 36] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -16,6 +16,7 @@ const OPTIONAL: [&str; 33] = [
     "checkout_dir",
     "commit",
     "component_env",
+    "controllers",
     "emulator",
     "factor",
     "files",
@@ -35,11 +36,13 @@ const OPTIONAL: [&str; 33] = [
     "provider",
     "reason",
     "relays",
+    "spare",
     "staging",
     "store",
     "store_version",
     "stores",
     "tags",
+    "tools",
     "warm",
     "wrapper",
 ];
@@ -109,8 +112,8 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
-            "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, etcd, etcdctl, \
-             etcdutl, kms-plugin, faults, init, kine"
+            "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, kube-controller-manager, etcd, \
+             etcdctl, etcdutl, kms-plugin, faults, init, kine"
                 .into(),
         ),
         (

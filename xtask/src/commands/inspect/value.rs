@@ -5,6 +5,7 @@ use judge::pieces::{Piece, encryption, hex_lines, pieces};
 use model::ProfileInfo;
 use serde::Serialize;
 use serde_json::Value;
+use suite::Keyring;
 
 use super::{Found, lease_id};
 
@@ -27,6 +28,9 @@ pub(super) struct Shown {
     object: Option<Value>,
     /// Field by field.
     fields: Vec<Field>,
+    /// What `fields` speaks of, where the value is stored encrypted.
+    #[serde(skip)]
+    decrypted: Option<Vec<u8>>,
 }
 
 #[derive(Serialize)]
@@ -55,17 +59,11 @@ struct Field {
     says: String,
 }
 
-/// The value in the clear, of one that is stored encrypted; the error says why it stays closed.
-///
-/// Here decryption plugs in: the profile's `encryption-provider-config` names the file with the keys.
-fn open(_value: &[u8], _profile: &ProfileInfo) -> Result<Vec<u8>, String> {
-    Err("decryption is not built in".into())
-}
-
 impl Shown {
     pub(super) fn of(found: &Found, profile: &ProfileInfo) -> Shown {
         let Found { store, kv, lease } = found;
-        let opened = encryption(&kv.value).map(|about| (about, open(&kv.value, profile)));
+        let open = || Keyring::of(profile)?.open(&kv.value, &kv.key);
+        let opened = encryption(&kv.value).map(|about| (about, open()));
         let clear = match &opened {
             Some((_, Ok(clear))) => clear,
             _ => &kv.value,
@@ -93,6 +91,7 @@ impl Shown {
             kind: decode::stored_kind(clear).ok(),
             object: if decode::encoding(clear) == Encoding::Json { serde_json::from_slice(clear).ok() } else { None },
             fields: pieces(clear).iter().map(Field::of).collect(),
+            decrypted: opened.and_then(|(_, opened)| opened.ok()),
         }
     }
 
@@ -113,11 +112,16 @@ impl Shown {
             text += &format!("  encrypted by {provider} with the key {key}{closed}\n");
         }
         if hex {
-            return text + &hex_lines(value, &pieces(value)).join("\n") + "\n";
+            text += &(hex_lines(value, &pieces(value)).join("\n") + "\n");
+            if let Some(clear) = &self.decrypted {
+                text += &format!("  in the clear, {} bytes\n", clear.len());
+                text += &(hex_lines(clear, &pieces(clear)).join("\n") + "\n");
+            }
+            return text;
         }
         match (&self.object, self.encoding) {
             (Some(object), _) => text + &format!("{object:#}\n"),
-            (None, "yaml") => text + &String::from_utf8_lossy(value),
+            (None, "yaml") => text + &String::from_utf8_lossy(self.decrypted.as_deref().unwrap_or(value)),
             _ => text + &self.fields.iter().map(Field::line).collect::<String>(),
         }
     }

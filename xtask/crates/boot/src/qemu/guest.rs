@@ -228,6 +228,11 @@ impl Host for GuestHost {
         self.process(program, &answer)
     }
 
+    fn run(&self, program: &Program, more: Vec<String>) -> anyhow::Result<String> {
+        let args = [program.args.clone(), more].concat();
+        Ok(self.0.measure(&Program { args, ..program.clone() })?.0)
+    }
+
     fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()> {
         let failed = || format!("failed to copy {} from the guest to {}", there.display(), here.display());
         let mut file = File::create(here).with_context(failed)?;

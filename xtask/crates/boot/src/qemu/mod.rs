@@ -26,7 +26,7 @@ use proc::{RunDir, interrupt};
 
 use crate::Topology;
 use crate::booted::{Booted, Saved};
-use crate::execution::{REFERENCE, check_version, numbers};
+use crate::execution::{REFERENCE, check_version, numbers, version_argument};
 use crate::flags::{self, Member, StorePorts};
 use crate::host::{Host, Program};
 use crate::members;
@@ -362,7 +362,7 @@ impl Job<'_> {
             let program = Program {
                 name: format!("calibration/{}", artifact.component),
                 path: initramfs::program(artifact),
-                args: vec!["--version".into()],
+                args: vec![version_argument(&artifact.component).into()],
                 env: self.request.target.component_env.get(&artifact.component).cloned().unwrap_or_default(),
                 log: PathBuf::new(),
             };
@@ -449,7 +449,9 @@ pub fn saves(version: &str) -> bool {
 
 /// MiB for the guest with these profiles.
 pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
-    let apiservers = topology.profiles.iter().map(|profile| u32::from(profile.apiservers)).sum();
+    // A kube-controller-manager takes about as much as an apiserver.
+    let of = |profile: &Profile| u32::from(profile.apiservers) + u32::from(!profile.controllers.is_empty());
+    let apiservers = topology.profiles.iter().map(of).sum();
     machine.memory.profile.saturating_mul(apiservers).saturating_add(machine.memory.base).next_multiple_of(MEMORY_UNIT)
 }
 

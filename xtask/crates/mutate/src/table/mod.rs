@@ -1,6 +1,7 @@
 //! What is broken, and by which check that must be noticed. Each file holds the rows of one topic and their functions.
 
 mod arch;
+mod controllers;
 mod fault;
 mod fault_link;
 mod flags;
@@ -95,6 +96,8 @@ static TABLES: &[&[Mutant]] = &[
     fault::MUTANTS,
     fault_link::MUTANTS,
     fault_link::BY_STORE,
+    controllers::MUTANTS,
+    controllers::BY_STORE,
 ];
 
 /// Every mutant there is, by topic.

@@ -16,6 +16,8 @@ mod cc_linear;
 mod cc_patch;
 mod cc_put;
 mod cc_recreate;
+mod controllers_migrate;
+mod controllers_namespace;
 mod dial;
 mod encoding;
 mod encryption;
@@ -68,6 +70,7 @@ mod roundtrip;
 mod rv;
 mod rv_lists;
 mod rv_reads;
+mod rv_restore;
 mod rv_too_large;
 mod samples;
 mod sealing;
@@ -185,6 +188,9 @@ static TABLES: &[&[Check]] = &[
     fault_store::CHECKS,
     fault_store_link::CHECKS,
     fault_ha::CHECKS,
+    controllers_namespace::CHECKS,
+    controllers_migrate::CHECKS,
+    rv_restore::CHECKS,
 ];
 
 #[cfg(test)]

@@ -80,8 +80,15 @@ impl Sample<'_> {
 
 async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Sample<'a>, Stop> {
     let name = if row.resource.namespaced { row.name.clone() } else { format!("{}-{}", ctx.slug(), row.name) };
-    let mut object = Object::new(&row.resource, &name);
-    let stub = row.stub.replace("{namespace}", ctx.namespace().await?);
+    let object = ctx.create(&row.resource, &object(row, &name, ctx.namespace().await?)?).await?;
+    let stored = stored_then(ctx, row, &object).await?;
+    Ok(Sample { row, object, stored })
+}
+
+/// The object that the row's stub makes.
+pub(super) fn object(row: &StoredResource, name: &str, namespace: &str) -> anyhow::Result<Object> {
+    let mut object = Object::new(&row.resource, name);
+    let stub = row.stub.replace("{namespace}", namespace);
     let fields: Map<String, Value> =
         serde_json::from_str(&stub).map_err(|error| anyhow::anyhow!("the stub of {}: {error}", row.name))?;
     for (field, value) in fields {
@@ -91,9 +98,7 @@ async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Sample<
         };
     }
     // Without any field set there would be nothing to manage, hence no managedFields.
-    let object = ctx.create(&row.resource, &object.with("metadata.labels.sample", "yes")).await?;
-    let stored = stored_then(ctx, row, &object).await?;
-    Ok(Sample { row, object, stored })
+    Ok(object.with("metadata.labels.sample", "yes"))
 }
 
 async fn update_one<'a>(ctx: &'a Ctx, sample: Sample<'a>, change: fn(Object) -> Object) -> Result<Sample<'a>, Stop> {

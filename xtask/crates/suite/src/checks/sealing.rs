@@ -15,16 +15,14 @@ use super::bytes::position;
 use crate::api::Request;
 use crate::check::{Stop, Verdict};
 use crate::ctx::Ctx;
-use crate::decrypt::{self, EncryptedObject, Provider, Sealed};
+use crate::decrypt::{self, Provider, Sealed};
+use crate::keyring::Keyring;
+pub(super) use crate::keyring::{KMS_KEYS, KMS_LABEL};
 use crate::object::{CONFIG_MAPS, CONTROLLER_REVISIONS, Object, POD_TEMPLATES, SECRETS, config_map};
 use crate::store::KeyValue;
 
 /// The EncryptionConfiguration.
 pub(super) const CONFIGURATION: &str = "encryption.yaml";
-/// The keys of the KMS plugin: lines `ID KEY`, and one `current ID`.
-pub(super) const KMS_KEYS: &str = "kms.keys";
-/// What the plugin binds a wrapped key to (targets/components/kms/plugin.go).
-pub(super) const KMS_LABEL: &str = "label.kms.archproof.example";
 
 /// A built-in resource with the provider that its entry of the configuration names first.
 #[derive(Clone, Copy)]
@@ -144,84 +142,16 @@ pub(super) fn sealed(stored: &KeyValue) -> Result<Sealed<'_>, Stop> {
 
 /// The clear form, with the keys of the profile's files.
 pub(super) fn clear(ctx: &Ctx, stored: &KeyValue) -> Result<Vec<u8>, Stop> {
-    let parts = sealed(stored)?;
-    let place = stored.key.as_bytes();
-    let opened = match parts.provider {
-        Provider::KmsV2 => {
-            let object = decrypt::encrypted_object(parts.body).map_err(|fault| wrong(stored, &fault))?;
-            let source = unwrapped(&file(ctx, KMS_KEYS)?, &object).map_err(|fault| wrong(stored, &fault))?;
-            object.open(&source, place)
-        }
-        _ => {
-            decrypt::open(&parts, &key_in(&configuration(ctx)?, &parts).map_err(|fault| wrong(stored, &fault))?, place)
-        }
-    };
-    opened.map_err(|fault| wrong(stored, &fault))
+    sealed(stored)?;
+    let ring = Keyring::of(ctx.profile()).map_err(|fault| Stop::Errored(anyhow!(fault)))?;
+    ring.open(&stored.value, &stored.key).map_err(|fault| wrong(stored, &fault))
 }
 
 fn wrong(stored: &KeyValue, fault: &str) -> Stop {
     Stop::failed(format!("the value of {}: {fault}", stored.key))
 }
 
-/// The key that a value's prefix names.
-fn key_in(configuration: &Value, parts: &Sealed<'_>) -> Result<Vec<u8>, String> {
-    let word = match parts.provider {
-        Provider::AesCbc => "aescbc",
-        Provider::AesGcm => "aesgcm",
-        _ => "secretbox",
-    };
-    let entries = configuration["resources"].as_array().into_iter().flatten();
-    let providers = entries.filter_map(|entry| entry["providers"].as_array()).flatten();
-    let mut keys = providers.filter_map(|provider| provider[word]["keys"].as_array()).flatten();
-    let key = keys.find(|key| key["name"] == parts.name).and_then(|key| STANDARD.decode(key["secret"].as_str()?).ok());
-    key.ok_or_else(|| format!("the configuration has no {word} key `{}`", parts.name))
-}
-
-/// A key of the plugin's file: 32 bytes.
-pub(super) fn kms_key(keys: &str, id: &str) -> Option<Vec<u8>> {
-    let text = keys.lines().find_map(|line| line.strip_prefix(id)?.strip_prefix(' '))?;
-    STANDARD.decode(text.trim()).ok()
-}
-
-/// The seed, as the plugin unwraps it.
-fn unwrapped(keys: &str, object: &EncryptedObject<'_>) -> Result<Vec<u8>, String> {
-    let key = kms_key(keys, object.key_id).ok_or_else(|| format!("the plugin has no key `{}`", object.key_id))?;
-    let label = object.annotations.iter().find(|(name, _)| *name == KMS_LABEL);
-    let (_, label) = label.ok_or_else(|| format!("the plugin's annotation {KMS_LABEL} is not stored"))?;
-    let bound = [object.key_id.as_bytes(), b"\n", label].concat();
-    decrypt::open_gcm(object.source, &key, &bound).map_err(|fault| format!("the wrapped seed: {fault}"))
-}
-
 /// Whether any of `texts` stands in the bytes.
 pub(super) fn shown<'a>(bytes: &[u8], texts: &[&'a str]) -> Option<&'a str> {
     texts.iter().copied().find(|text| !text.is_empty() && position(bytes, text.as_bytes()).is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_found_by_provider_and_name() {
-        let configuration = json!({"resources": [
-            {"resources": ["configmaps"], "providers": [{"aescbc": {"keys": [{"name": "k", "secret": "Yw=="}]}}]},
-            {"resources": ["secrets"], "providers": [
-                {"aesgcm": {"keys": [{"name": "j", "secret": "ag=="}, {"name": "k", "secret": "cw=="}]}},
-                {"identity": {}},
-            ]},
-        ]});
-        let parts = |provider, name| Sealed { provider, name, body: b"" };
-        assert_eq!(key_in(&configuration, &parts(Provider::AesGcm, "k")).unwrap(), b"s");
-        assert_eq!(key_in(&configuration, &parts(Provider::AesCbc, "k")).unwrap(), b"c");
-        assert!(key_in(&configuration, &parts(Provider::AesCbc, "j")).is_err());
-        assert!(key_in(&configuration, &parts(Provider::Secretbox, "k")).is_err());
-    }
-
-    #[test]
-    fn a_key_of_the_plugin_is_found_by_its_whole_id() {
-        let keys = "current b\na AQ==\nb Ag==\n";
-        assert_eq!(kms_key(keys, "b"), Some(vec![2]));
-        assert_eq!(kms_key(keys, "c"), None);
-        assert_eq!(kms_key("bb Ag==\n", "b"), None);
-    }
 }

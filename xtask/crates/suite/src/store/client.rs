@@ -118,6 +118,27 @@ impl Store {
         Ok((answer.header.map_or(0, |header| header.member_id), answer.leader))
     }
 
+    /// The whole database file as it is now, with etcd's checksum at its end.
+    pub(crate) async fn snapshot(&self) -> Result<Vec<u8>, StoreError> {
+        let failed = |code, message| StoreError { what: "etcd Maintenance/Snapshot".into(), code, message };
+        let of = |status: tonic::Status| failed(status.code(), status.message().to_owned());
+        let whole = async {
+            let mut grpc = self.channel();
+            grpc.ready().await.map_err(|error| failed(tonic::Code::Unavailable, chain(&error)))?;
+            let path = method_path("Maintenance", "Snapshot");
+            let codec = ProstCodec::<wire::SnapshotRequest, wire::SnapshotResponse>::default();
+            let request = tonic::Request::new(wire::SnapshotRequest {});
+            let mut pieces = grpc.server_streaming(request, path, codec).await.map_err(of)?.into_inner();
+            let mut file = Vec::new();
+            while let Some(piece) = pieces.message().await.map_err(of)? {
+                file.extend_from_slice(&piece.blob);
+            }
+            Ok(file)
+        };
+        let late = || failed(tonic::Code::DeadlineExceeded, format!("no end within {:.0} s", self.limit.as_secs_f64()));
+        tokio::time::timeout(self.limit, whole).await.unwrap_or_else(|_| Err(late()))
+    }
+
     /// The hash of all keys up to a revision, and the revision up to which they are compacted.
     pub(crate) async fn hash(&self, revision: i64) -> Result<(u32, i64), StoreError> {
         let request = wire::HashKvRequest { revision };

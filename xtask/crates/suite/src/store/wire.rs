@@ -131,6 +131,15 @@ pub(crate) struct LeaseTimeToLiveResponse {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(crate) struct SnapshotRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SnapshotResponse {
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) blob: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct StatusRequest {}
 
 #[derive(Clone, PartialEq, Message)]

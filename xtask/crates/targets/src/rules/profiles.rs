@@ -11,6 +11,8 @@ use crate::tree::Step;
 
 /// What boot calls a component of its own in a profile, or begins its name with.
 const TAKEN: [&str; 2] = ["kube-apiserver", "etcd-"];
+/// The etcd that is not recorded.
+const SPARE: &str = "spare";
 
 /// Flags of a plugin that boot sets.
 const SET_BY_BOOT: [&str; 3] = ["listen", "cert-file", "key-file"];
@@ -35,7 +37,19 @@ pub(crate) fn profiles<'a>(
         file.refuse(at!["profiles"], format!("must have a profile named {DEFAULT}"));
     }
     for (i, profile) in profiles.iter().enumerate() {
-        let Profile { name, summary, apiserver, files: _, plugins, stores, apiservers, prefix } = profile;
+        let Profile {
+            name,
+            summary,
+            apiserver,
+            files: _,
+            plugins,
+            controllers,
+            spare,
+            tools,
+            stores,
+            apiservers,
+            prefix,
+        } = profile;
         file.require(is_name(name), at!["profiles", i, "name"], "must be lower-case letters, digits and -");
         if profiles[..i].iter().any(|earlier| earlier.name == *name) {
             file.refuse(at!["profiles", i, "name"], format!("{name} is the name of another profile already"));
@@ -59,6 +73,19 @@ pub(crate) fn profiles<'a>(
         check_files(file, i, profile, &known);
         check_plugins(file, i, plugins, components, &known);
         check_relays(file, i, profile);
+        for (j, controller) in controllers.iter().enumerate() {
+            file.require(
+                is_name(controller),
+                at!["profiles", i, "controllers", j],
+                "must be the name of one controller",
+            );
+        }
+        for (j, tool) in tools.iter().enumerate() {
+            check_component(file, at!["profiles", i, "tools", j], tool, components);
+        }
+        if *spare && stores.iter().any(|store| store.name == SPARE) {
+            file.refuse(at!["profiles", i, "spare"], "a store of this profile is called `spare` already");
+        }
         check_stores(file, i, stores, components, &known, &built_in);
     }
 }
@@ -88,9 +115,7 @@ fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], c
 /// Without any component the file that lists them is what is wrong.
 fn check_component(file: &mut Document<'_>, path: &[Step], component: &str, components: &[&str]) {
     if !components.is_empty() && !components.contains(&component) {
-        let hint = nearest(component, components.iter().copied());
-        let hint = hint.map_or_else(String::new, |name| format!("; did you mean {name}?"));
-        file.refuse(path, format!("must be a component of components.yaml{hint}"));
+        file.refuse(path, format!("must be a component of components.yaml{}", hint(component, components)));
     }
 }
 
@@ -109,6 +134,12 @@ fn check_relays(file: &mut Document<'_>, i: usize, profile: &Profile) {
             file.refuse(path, format!("{relayed} is relayed by another plugin already"));
         }
     }
+}
+
+/// The component that may have been meant.
+fn hint(component: &str, components: &[&str]) -> String {
+    let near = nearest(component, components.iter().copied());
+    near.map_or_else(String::new, |name| format!("; did you mean {name}?"))
 }
 
 fn flags(file: &mut Document<'_>, path: &[Step], flags: &BTreeMap<String, String>, known: &[String]) {

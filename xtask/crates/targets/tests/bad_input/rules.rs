@@ -273,6 +273,8 @@ targets/profiles.yaml:15:15: profiles[1].stores[1].name: main is the name of ano
         ("profiles.yaml", "      - name: main\n", "      - {name: main, resources: [/events]}\n", "targets/profiles.yaml:14:33: profiles[1].stores[0].resources: the first store holds all that no other store names; delete this
 targets/profiles.yaml:16:21: profiles[1].stores[1].resources[0]: /events is in another store already"),
         ("profiles.yaml", "      - name: main\n", "      - {name: main, members: 2}\n", "targets/profiles.yaml:14:31: profiles[1].stores[0].members: must be 1, 3 or 5: an even number survives no more failures than one less; found 2"),
+        ("profiles.yaml", "    prefix: /a/b\n", "    prefix: /a/b\n    controllers: [a,  B]\n", "targets/profiles.yaml:7:23: profiles[1].controllers[1]: must be the name of one controller"),
+        ("profiles.yaml", "    prefix: /a/b\n", "    prefix: /a/b\n    tools: [storr]\n", "targets/profiles.yaml:7:13: profiles[1].tools[0]: must be a component of components.yaml; did you mean store?"),
         ("profiles.yaml", "    prefix: /a/b\n", "    prefix: /a/b\n    apiservers: 4\n", "targets/profiles.yaml:7:17: profiles[1].apiservers: must be from 1 to 3; found 4"),
         ("profiles.yaml", "[/events]", "[]", "targets/profiles.yaml:15:9: profiles[1].stores[1]: `resources` must name what this store holds"),
         ("profiles.yaml", "[/events]", "[events]", "targets/profiles.yaml:16:21: profiles[1].stores[1].resources[0]: must be `group/resource` of a built-in resource; did you mean /events?"),

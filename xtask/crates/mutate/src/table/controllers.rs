@@ -1,0 +1,67 @@
+//! Servers whose controllers leave something undone, and stores that go back.
+
+use http::Method;
+use serde_json::json;
+
+use super::tools::{each_event, each_list, shift};
+use super::{Change, Means, Mutant, mutants};
+use crate::store::StoreChange;
+
+/// The profile with controllers.
+const CONTROLLED: &str = "reflagged";
+/// By how much revisions are raised by a restore.
+const BUMP: i64 = 1_000_000_000;
+
+pub(super) static MUTANTS: &[Mutant] = mutants! {
+    "svm.nothing-migrated": "A migration says that it has succeeded, and its objects are as they were." => "storage.svm" on "reflagged",
+        // Leases change by themselves, so that the controller need not wait for a bookmark.
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::POST && call.path.ends_with("/storageversionmigrations") {
+                call.edit(|object| {
+                    object["spec"]["resource"] = json!({"group": "coordination.k8s.io", "resource": "leases"});
+                });
+            }
+        }));
+    "svm.old-version-stored": "A definition goes on to store the version that it began with." => "storage.svm" on "reflagged",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::PUT && call.path.contains("/customresourcedefinitions/") {
+                call.edit(|object| {
+                    for version in object["spec"]["versions"].as_array_mut().into_iter().flatten() {
+                        version["storage"] = json!(version["name"] == "v1");
+                    }
+                });
+            }
+        }));
+    "restore.expired-watch-empty": "A watch from before a restore is answered 200, and ends." => "rv.snapshot-restore" on "disruptive",
+        || each_event(|_, event| if event["type"] == "ERROR" { vec![] } else { vec![event] });
+    "restore.list-goes-back": "A list after a restore has a resource version from before it." => "rv.snapshot-restore" on "disruptive",
+        || each_list(|list| {
+            let rv = &mut list["metadata"]["resourceVersion"];
+            if rv.as_str().and_then(|text| text.parse().ok()).is_some_and(|number: i64| number > BUMP) {
+                shift(rv, -BUMP);
+            }
+        });
+};
+
+// WatchResponse, Event and KeyValue of etcd's `rpc.proto` and `kv.proto`.
+const EVENTS: u64 = 11;
+const KV: u64 = 2;
+const KEY: u64 = 1;
+
+pub(super) static BY_STORE: &[Mutant] = &[Mutant {
+    id: "namespace.orphans",
+    breaks: "The store's watch leaves out PodTemplates: nobody deletes them, and their namespace goes before them.",
+    caught_by: "storage.namespace-delete",
+    profile: CONTROLLED,
+    means: Means::Store(|| StoreChange {
+        request: None,
+        reply: Some(Box::new(|method, message| {
+            if method == "Watch" {
+                message.retain(EVENTS, |event| {
+                    let key = String::from_utf8_lossy(event.message(KV).bytes(KEY)).into_owned();
+                    !key.contains("/podtemplates/ap-")
+                });
+            }
+        })),
+    }),
+}];
