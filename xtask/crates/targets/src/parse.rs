@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Durations, Expectation, GoldenValue, Profile, StoredResource, Target};
+use model::{Components, Durations, Expectation, GoldenValue, MatrixData, Profile, StoredResource, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +16,7 @@ const COMPONENTS: &str = "components.yaml";
 const DURATIONS: &str = "durations.yaml";
 const EXPECTATIONS: &str = "expectations.yaml";
 const GOLDEN: &str = "golden/";
+const MATRIX: &str = "matrix.yaml";
 const PROFILES: &str = "profiles.yaml";
 const RESOURCES: &str = "resources/";
 
@@ -58,11 +59,14 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let profiles = parser.profiles(&resources, components.as_ref());
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
+    let matrix = parser.matrix(&targets, profiles.as_deref());
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations, expectations) {
-        (Some(components), Some(profiles), Some(durations), Some(expectations)) if problems.is_empty() => {
-            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations })
+    match (components, profiles, durations, expectations, matrix) {
+        (Some(components), Some(profiles), Some(durations), Some(expectations), Some(matrix))
+            if problems.is_empty() =>
+        {
+            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations, matrix })
         }
         _ => Err(Invalid { problems }),
     }
@@ -134,14 +138,36 @@ impl<'a> Parser<'a> {
         self.file(PROFILES, check).map(|content| content.profiles)
     }
 
+    /// The runners, and what each architecture's jobs say of them. `profiles` as below.
+    fn matrix(&mut self, targets: &[Target], profiles: Option<&[Profile]>) -> Option<MatrixData> {
+        let architectures = self.architectures();
+        let check = |file: &mut Document<'_>, content: &MatrixData| {
+            rules::matrix(file, content, &architectures, profiles);
+        };
+        let matrix = self.file(MATRIX, check)?;
+        for target in targets {
+            let name = format!("{}.yaml", target.name);
+            let rules = |file: &mut Document<'a>, target: &Target| rules::ci(file, target, &matrix);
+            // The file was decoded before, or there would be no target; misnamed ones were refused.
+            if self.files.contains_key(&name) {
+                self.file(&name, rules);
+            }
+        }
+        Some(matrix)
+    }
+
     /// `profiles` are None where their file has problems of its own.
     fn expectations(&mut self, profiles: Option<&[Profile]>) -> Option<Vec<Expectation>> {
-        let targets: Vec<&str> =
-            self.files.keys().filter(|name| is_target(name)).map(|name| name.trim_end_matches(".yaml")).collect();
+        let targets = self.architectures();
         let check = |file: &mut Document<'_>, content: &Expectations| {
             rules::expectations(file, &content.expectations, &targets, profiles);
         };
         self.file(EXPECTATIONS, check).map(|content| content.expectations)
+    }
+
+    /// By the names of their files, whether or not these are good.
+    fn architectures(&self) -> Vec<&'a str> {
+        self.files.keys().filter(|name| is_target(name)).map(|name| name.trim_end_matches(".yaml")).collect()
     }
 
     /// The content of one file, checked by its rules. None when it does not have the right form.
@@ -184,5 +210,5 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 }
 
 fn is_target(name: &str) -> bool {
-    name.ends_with(".yaml") && !name.contains('/') && ![COMPONENTS, DURATIONS, EXPECTATIONS, PROFILES].contains(&name)
+    name.ends_with(".yaml") && !name.contains('/') && ![COMPONENTS, DURATIONS, EXPECTATIONS, MATRIX, PROFILES].contains(&name)
 }
