@@ -22,7 +22,7 @@ pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use workflows::{
-    GithubFiles, KeysOptions, LintOptions, MatrixOptions, RenderOptions, VerdictOptions, WorkflowsCommand,
+    DataOptions, GithubFiles, KeysOptions, LintOptions, MatrixOptions, RenderOptions, VerdictOptions, WorkflowsCommand,
     WorkflowsOptions, given,
 };
 

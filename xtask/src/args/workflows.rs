@@ -77,6 +77,10 @@ pub(crate) enum WorkflowsCommand {
     Render(RenderOptions),
     /// Hold the rendered files against our rules, and against the linters that are installed
     Lint(LintOptions),
+    /// Fetch a branch that holds data into a new folder
+    FetchData(DataOptions),
+    /// Commit what has changed in that folder and push it
+    PushData(DataOptions),
     /// Tell from GitHub's `needs` and the results of the jobs how a workflow has ended
     Verdict(VerdictOptions),
 }
@@ -98,6 +102,34 @@ pub(crate) struct LintOptions {
     pub(crate) all_tools: bool,
     #[arg(long, hide = true, env = "PATH", default_value = "")]
     pub(crate) path: String,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct DataOptions {
+    #[arg(long, value_name = "NAME")]
+    pub(crate) branch: String,
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The repository's address [default: SERVER/OWNER/NAME]
+    #[arg(long, value_name = "URL")]
+    pub(crate) remote: Option<String>,
+    #[arg(long, value_name = "URL", default_value = "https://github.com", env = "GITHUB_SERVER_URL")]
+    pub(crate) server: String,
+    #[arg(long, value_name = "OWNER/NAME", env = "GITHUB_REPOSITORY")]
+    pub(crate) repository: Option<String>,
+    /// The command line is no place for it
+    #[arg(long, hide = true, env = "GITHUB_TOKEN", hide_env_values = true, value_parser = token)]
+    pub(crate) token: Option<Token>,
+}
+
+/// Never shown.
+#[derive(Clone)]
+pub(crate) struct Token(pub(crate) String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -125,6 +157,10 @@ pub(crate) struct KeysOptions {
     pub(crate) github_output: bool,
     #[command(flatten)]
     pub(crate) github: GithubFiles,
+}
+
+fn token(text: &str) -> Result<Token, std::convert::Infallible> {
+    Ok(Token(text.trim().into()))
 }
 
 fn event(text: &str) -> Result<Event, String> {

@@ -45,5 +45,7 @@ fn set(file: Option<&Path>) -> Option<&Path> {
 
 fn append(file: &Path, text: &str) -> anyhow::Result<()> {
     let opened = OpenOptions::new().append(true).create(true).open(file);
-    opened.and_then(|mut file| file.write_all(text.as_bytes())).with_context(|| format!("failed to write {}", file.display()))
+    opened
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("failed to write {}", file.display()))
 }

@@ -63,7 +63,8 @@ pub(crate) fn run(data: &Path, root: &Path, options: &MatrixOptions) -> Result<E
 /// What came with the event. That it is not there is for the event to judge; that it cannot be read is an error.
 fn payload(options: &MatrixOptions) -> anyhow::Result<Option<Value>> {
     let Some(file) = options.event_file.as_deref().filter(|file| !file.as_os_str().is_empty()) else { return Ok(None) };
-    let text = std::fs::read_to_string(file).with_context(|| format!("failed to read the event's {}", file.display()))?;
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("failed to read the event's {}", file.display()))?;
     serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))
 }
 

@@ -1,6 +1,7 @@
 //! `cargo xtask workflows`: renders the files that CI systems read, and looks at them. What is right is in the crate
 //! `workflows`.
 
+mod data;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,8 @@ pub(crate) fn run(data: &Path, root: &Path, options: &WorkflowsOptions) -> Resul
     match &options.command {
         WorkflowsCommand::Render(options) => render(data, root, options),
         WorkflowsCommand::Lint(options) => lint(root, options),
+        WorkflowsCommand::FetchData(options) => data::fetch(options),
+        WorkflowsCommand::PushData(options) => data::push(options),
         WorkflowsCommand::Verdict(options) => verdict(options),
     }
 }
@@ -110,11 +113,8 @@ fn lock(root: &Path) -> anyhow::Result<Lock> {
 
 fn lint(root: &Path, options: &LintOptions) -> Result<Exit, Failure> {
     let names = files(root, RENDERED).or_exit(Exit::Infrastructure)?;
-    let texts: Vec<String> = names
-        .iter()
-        .map(|name| read(&root.join(name)))
-        .collect::<anyhow::Result<_>>()
-        .or_exit(Exit::Infrastructure)?;
+    let texts: Vec<String> =
+        names.iter().map(|name| read(&root.join(name))).collect::<anyhow::Result<_>>().or_exit(Exit::Infrastructure)?;
     let files: Vec<File<'_>> = names.iter().zip(&texts).map(|(name, text)| File { name, text }).collect();
     let lock = lock(root).or_exit(Exit::TargetData)?;
     let mut faults = rules(&files, &lock, &takes);
@@ -199,5 +199,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let folder = path.parent().unwrap_or(path);
-    fs::create_dir_all(folder).and_then(|()| fs::write(path, text)).with_context(|| format!("failed to write {}", path.display()))
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(path, text))
+        .with_context(|| format!("failed to write {}", path.display()))
 }

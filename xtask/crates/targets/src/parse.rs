@@ -210,5 +210,7 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 }
 
 fn is_target(name: &str) -> bool {
-    name.ends_with(".yaml") && !name.contains('/') && ![COMPONENTS, DURATIONS, EXPECTATIONS, MATRIX, PROFILES].contains(&name)
+    name.ends_with(".yaml")
+        && !name.contains('/')
+        && ![COMPONENTS, DURATIONS, EXPECTATIONS, MATRIX, PROFILES].contains(&name)
 }

@@ -80,7 +80,10 @@ mod tests {
             ("a deleted fork", pull(Value::Null, &ours)),
             ("a head without a name", pull(json!({"id": 7}), &ours)),
             ("a head without an id", pull(json!({"full_name": "us/archproof"}), &ours)),
-            ("names that are no texts", pull(json!({"id": 7, "full_name": null}), &json!({"id": 7, "full_name": null}))),
+            (
+                "names that are no texts",
+                pull(json!({"id": 7, "full_name": null}), &json!({"id": 7, "full_name": null})),
+            ),
             ("no repository", json!({"pull_request": {"head": {"repo": ours}}})),
             ("no pull request", json!({"repository": ours})),
             ("nothing", json!({})),

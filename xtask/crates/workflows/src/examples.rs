@@ -93,7 +93,7 @@ fn pod(shown: &Shown<'_>) -> String {
     format!(
         "  decorate: true\n  decoration_config: {{timeout: {minutes}m}}\n  annotations:\n    \
          testgrid-dashboards: archproof\n    testgrid-tab-name: {id}\n  spec:\n    nodeSelector: \
-         {{kubernetes.io/arch: {arch}}}\n    containers:\n    - image: docker.io/library/rust:1\n      \
+         {{kubernetes.io/arch: {arch}}}\n    containers:\n    - image: rust:1-trixie\n      \
          command: [cargo, xtask, ci, --like-ci, {id}]\n      env:\n      \
          - {{name: ARCHPROOF_REPORTS, value: /logs/artifacts}}\n      resources: {{requests: {{cpu: \"4\", memory: \
          12Gi}}, limits: {{cpu: \"4\", memory: 12Gi}}}}\n",

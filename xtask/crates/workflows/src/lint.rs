@@ -121,9 +121,9 @@ impl Linter<'_> {
 
     /// Self-hosted machines are only reached through the matrix, which knows whose code it is.
     fn machine(&mut self, place: &str, runs_on: &Value) {
-        let good = runs_on.as_str().is_some_and(|label| {
-            MATRIX.contains(&label) || (label.starts_with(HOSTED) && !label.contains("${{"))
-        });
+        let good = runs_on
+            .as_str()
+            .is_some_and(|label| MATRIX.contains(&label) || (label.starts_with(HOSTED) && !label.contains("${{")));
         self.require(good, place, "runs-on must be one of GitHub's own labels, or come from the matrix");
     }
 

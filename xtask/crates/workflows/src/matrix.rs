@@ -148,9 +148,11 @@ fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), Matrix
             passed_over.push((way, refusal));
             continue;
         }
-        matrix.notes.extend(passed_over.iter().map(|(over, why)| {
-            format!("{}: not {} on {}: {}", target.name, over.mode, over.runner, why.text())
-        }));
+        matrix.notes.extend(
+            passed_over
+                .iter()
+                .map(|(over, why)| format!("{}: not {} on {}: {}", target.name, over.mode, over.runner, why.text())),
+        );
         // What would have counted runs elsewhere now: that must not fail a stranger's change.
         let instead = passed_over.iter().any(|(_, why)| *why == Refusal::Stranger);
         let experimental = ci.experimental || instead;

@@ -39,7 +39,9 @@ pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id:
 fn cannot(job: &Job, host: Option<&Target>) -> Option<String> {
     let host = host.map_or("of an unknown architecture", |host| host.name.as_str());
     match job.mode {
-        Mode::Native if host != job.arch => Some(format!("needs a machine that is {} itself; this one is {host}", job.arch)),
+        Mode::Native if host != job.arch => {
+            Some(format!("needs a machine that is {} itself; this one is {host}", job.arch))
+        }
         Mode::User if host == job.arch => Some(format!("would be native: this machine is {host}")),
         _ => None,
     }

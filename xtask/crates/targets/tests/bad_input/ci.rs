@@ -16,7 +16,7 @@ fn runners() {
             "arch: one",
             "arch: eins",
             "targets/matrix.yaml:3:11: runners[0].arch: eins is none of one, two
-targets/one.yaml:20:28: ci.ways[0].runner: native needs a runner that is one itself; hosted is eins",
+targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one itself; hosted is eins",
         ),
         (
             "matrix.yaml",
@@ -35,7 +35,8 @@ targets/one.yaml:20:28: ci.ways[0].runner: native needs a runner that is one its
             "matrix.yaml",
             "owner: own",
             "owner: github",
-            "targets/matrix.yaml:10:13: runners[1].labels: must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`",
+            "targets/matrix.yaml:10:13: runners[1].labels: must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`
+targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 360; found 600",
         ),
         (
             "matrix.yaml",
@@ -95,13 +96,13 @@ fn ways() {
             "one.yaml",
             "{mode: native, runner: hosted, minutes: 30}",
             "{mode: native, runner: hostd, minutes: 30}",
-            "targets/one.yaml:20:28: ci.ways[0].runner: hostd is none of hosted, board, gift",
+            "targets/one.yaml:20:30: ci.ways[0].runner: hostd is none of hosted, board, gift",
         ),
         (
             "one.yaml",
             "{mode: native, runner: hosted, minutes: 30}",
             "{mode: native, runner: board, minutes: 30}",
-            "targets/one.yaml:20:28: ci.ways[0].runner: native needs a runner that is one itself; board is two",
+            "targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one itself; board is two",
         ),
         (
             "one.yaml",
@@ -125,13 +126,13 @@ fn ways() {
             "one.yaml",
             "minutes: 30",
             "minutes: 361",
-            "targets/one.yaml:20:45: ci.ways[0].minutes: must be from 1 to 360; found 361",
+            "targets/one.yaml:20:47: ci.ways[0].minutes: must be from 1 to 360; found 361",
         ),
         (
             "two.yaml",
             "minutes: 600",
             "minutes: 7201",
-            "targets/two.yaml:9:44: ci.ways[0].minutes: must be from 1 to 7200; found 7201",
+            "targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 7200; found 7201",
         ),
         (
             "two.yaml",
@@ -149,7 +150,7 @@ fn ways() {
             "two.yaml",
             "    - {mode: build, runner: hosted, minutes: 20}\n",
             "    - {mode: native, runner: board, minutes: 20}\n",
-            "targets/two.yaml:8:5: ci.ways: must end with one of GitHub's own runners: forks have no other
+            "targets/two.yaml:9:5: ci.ways: must end with one of GitHub's own runners: forks have no other
 targets/two.yaml:11:7: ci.ways[2]: is there already; delete one of the two
 targets/two.yaml:11:14: ci.ways[2].mode: native proves more than what stands before it",
         ),

@@ -190,8 +190,18 @@ fn files_that_are_missing_or_misnamed() {
             without("components/store/tools.go"),
             "targets/components.yaml:2:11: sets[0].name: components/store/tools.go is missing beside this file",
         ),
-        (renamed("two.yaml", "two.yml"), "targets/two.yml: must be named .yaml; other names are not read"),
-        (renamed("two.yaml", "due.yaml"), "targets/due.yaml:1:7: name: must be the file's name, due; found two"),
+        (
+            renamed("two.yaml", "two.yml"),
+            "targets/matrix.yaml:9:11: runners[1].arch: two is none of one
+targets/matrix.yaml:15:11: runners[2].arch: two is none of one
+targets/two.yml: must be named .yaml; other names are not read",
+        ),
+        (
+            renamed("two.yaml", "due.yaml"),
+            "targets/due.yaml:1:7: name: must be the file's name, due; found two
+targets/matrix.yaml:9:11: runners[1].arch: two is none of due, one
+targets/matrix.yaml:15:11: runners[2].arch: two is none of due, one",
+        ),
         (
             renamed("resources/1.36.yaml", "resources/v1.36.yaml"),
             "targets/resources/v1.36.yaml:1:1: the file must be named after a release, 1.36; found v1.36",

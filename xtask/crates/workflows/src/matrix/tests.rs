@@ -104,7 +104,8 @@ fn without_self_hosted_runners_or_with_less_wanted_it_falls_back() {
     assert_eq!(ids(|ask| ask.self_hosted = false), ["four-vm-quick", "one-native", "three-user-quick", "two-vm-quick"]);
     assert_eq!(ids(|ask| ask.at_most = Mode::Vm), ["four-vm-quick", "one-build", "three-user-quick", "two-vm-quick"]);
     let none = ask(|ask| ask.at_most = Mode::Build, |matrix| matrix.unwrap_err().to_string());
-    let expected = "three: no way of its `ci` can be taken here: native on gift: less is wanted; user on hosted: less is wanted";
+    let expected =
+        "three: no way of its `ci` can be taken here: native on gift: less is wanted; user on hosted: less is wanted";
     assert_eq!(none, expected);
 }
 
@@ -125,9 +126,16 @@ fn a_strangers_code_never_reaches_a_machine_that_is_not_githubs() {
                 changed: None,
             };
             let matrix = matrix(&ask).unwrap();
-            assert_eq!(matrix.include.iter().map(|entry| &entry.arch).collect::<std::collections::BTreeSet<_>>().len(), 4);
+            assert_eq!(
+                matrix.include.iter().map(|entry| &entry.arch).collect::<std::collections::BTreeSet<_>>().len(),
+                4
+            );
             for entry in &matrix.include {
-                assert_eq!((&entry.runs_on, entry.self_hosted), (&RunsOn::One("ubuntu-24.04".into()), false), "{entry:?}");
+                assert_eq!(
+                    (&entry.runs_on, entry.self_hosted),
+                    (&RunsOn::One("ubuntu-24.04".into()), false),
+                    "{entry:?}"
+                );
             }
             // What would have counted natively only warns where it is emulated instead.
             let two = matrix.include.iter().find(|entry| entry.arch == "two").unwrap();
@@ -192,9 +200,16 @@ fn a_change_asks_for_what_it_concerns() {
 
 #[test]
 fn more_jobs_than_github_takes_are_refused() {
-    let many: Vec<Target> =
-        (0..20).map(|n| target(&format!("t{n}"), false, &[(Mode::Vm, "hosted", 13), (Mode::Build, "hosted", 1)])).collect();
-    let refused = ask(|ask| { ask.targets = many.clone().leak(); ask.event = Event::Schedule; }, |matrix| matrix.unwrap_err());
+    let many: Vec<Target> = (0..20)
+        .map(|n| target(&format!("t{n}"), false, &[(Mode::Vm, "hosted", 13), (Mode::Build, "hosted", 1)]))
+        .collect();
+    let refused = ask(
+        |ask| {
+            ask.targets = many.clone().leak();
+            ask.event = Event::Schedule;
+        },
+        |matrix| matrix.unwrap_err(),
+    );
     assert_eq!(refused, MatrixError::TooMany(260));
 }
 
