@@ -53,13 +53,13 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let mut parser = Parser { label, files, problems: Vec::new() };
     parser.names();
     let components = parser.components();
-    let targets = parser.targets(components.as_ref());
     let resources = parser.resources();
     let golden = parser.golden();
     let profiles = parser.profiles(&resources, components.as_ref());
+    let matrix = parser.matrix(profiles.as_deref());
+    let targets = parser.targets(components.as_ref(), matrix.as_ref());
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
-    let matrix = parser.matrix(&targets, profiles.as_deref());
     let Parser { mut problems, .. } = parser;
     problems.sort();
     match (components, profiles, durations, expectations, matrix) {
@@ -93,12 +93,20 @@ impl<'a> Parser<'a> {
         self.file(COMPONENTS, |file, content: &Components| rules::components(file, content, files))
     }
 
-    /// Those that have the right form, by name.
-    fn targets(&mut self, components: Option<&Components>) -> Vec<Target> {
+    /// Those that have the right form, by name. What comes from a file with problems of its own is None.
+    fn targets(&mut self, components: Option<&Components>, matrix: Option<&MatrixData>) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
         for name in self.files.keys().filter(|name| is_target(name)) {
             let stem = name.trim_end_matches(".yaml");
-            targets.extend(self.file(name, |file, content| rules::target(file, stem, content, components, &targets)));
+            let check = |file: &mut Document<'_>, content: &Target| {
+                rules::target(file, stem, content, components, &targets);
+                // A misnamed file would be told the same once more for each of its jobs.
+                if let Some(matrix) = matrix.filter(|_| content.name == stem) {
+                    rules::ci(file, content, matrix);
+                }
+            };
+            let target = self.file(name, check);
+            targets.extend(target);
         }
         targets.sort_by(|a, b| a.name.cmp(&b.name));
         targets
@@ -138,22 +146,13 @@ impl<'a> Parser<'a> {
         self.file(PROFILES, check).map(|content| content.profiles)
     }
 
-    /// The runners, and what each architecture's jobs say of them. `profiles` as below.
-    fn matrix(&mut self, targets: &[Target], profiles: Option<&[Profile]>) -> Option<MatrixData> {
+    /// `profiles` as below.
+    fn matrix(&mut self, profiles: Option<&[Profile]>) -> Option<MatrixData> {
         let architectures = self.architectures();
         let check = |file: &mut Document<'_>, content: &MatrixData| {
             rules::matrix(file, content, &architectures, profiles);
         };
-        let matrix = self.file(MATRIX, check)?;
-        for target in targets {
-            let name = format!("{}.yaml", target.name);
-            let rules = |file: &mut Document<'a>, target: &Target| rules::ci(file, target, &matrix);
-            // The file was decoded before, or there would be no target; misnamed ones were refused.
-            if self.files.contains_key(&name) {
-                self.file(&name, rules);
-            }
-        }
-        Some(matrix)
+        self.file(MATRIX, check)
     }
 
     /// `profiles` are None where their file has problems of its own.

@@ -14,8 +14,6 @@ const SHELL: [&str; 9] = [";", "|", "&", "<", ">", "`", "$(", "\\", "\n"];
 const EVENTS: [&str; 3] = ["pull_request_target", "workflow_run", "issue_comment"];
 /// Where a stranger's code runs.
 const OPEN: &str = "pull_request";
-/// Runs on GitHub's own machines only.
-const HOSTED: &str = "ubuntu-";
 
 /// Labels that come from the matrix.
 const MATRIX: [&str; 2] = ["${{ fromJSON(inputs.runs_on) }}", "${{ matrix.runs_on }}"];
@@ -121,9 +119,7 @@ impl Linter<'_> {
 
     /// Self-hosted machines are only reached through the matrix, which knows whose code it is.
     fn machine(&mut self, place: &str, runs_on: &Value) {
-        let good = runs_on
-            .as_str()
-            .is_some_and(|label| MATRIX.contains(&label) || (label.starts_with(HOSTED) && !label.contains("${{")));
+        let good = runs_on.as_str().is_some_and(|label| MATRIX.contains(&label) || is_hosted(label));
         self.require(good, place, "runs-on must be one of GitHub's own labels, or come from the matrix");
     }
 
@@ -164,6 +160,12 @@ impl Linter<'_> {
             self.require(!kept, place, "needs persist-credentials: false: else every later step can push");
         }
     }
+}
+
+/// `ubuntu-24.04`, `ubuntu-24.04-arm`. Labels of donated machines begin like these: `ubuntu-24.04-NAME`.
+fn is_hosted(label: &str) -> bool {
+    let version = label.strip_prefix("ubuntu-").map(|rest| rest.strip_suffix("-arm").unwrap_or(rest));
+    version.is_some_and(|version| !version.is_empty() && version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 /// `on: push`, `on: [push]`, `on: {push: …}`.

@@ -74,6 +74,7 @@ fn each_rule_is_broken_by_something() {
             "job arch: calls ./.github/workflows/x.yml",
         ),
         ("uses: ./.github/workflows/w.yml", "uses: a/b/.github/workflows/w.yml@main", "job arch: calls a/b"),
+        ("ubuntu-24.04", "ubuntu-24.04-board", "job plan: runs-on must be"),
         ("ubuntu-24.04", "self-hosted", "job plan: runs-on must be"),
         ("ubuntu-24.04", "[self-hosted, linux]", "job plan: runs-on must be"),
         ("ubuntu-24.04", "\"ubuntu-${{ inputs.x }}\"", "job plan: runs-on must be"),
