@@ -4,8 +4,10 @@
 mod harness;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use harness::{Ended, Place, edit, targets_copy};
+use proc::exec::{Shell, cmd, run as exec};
 use serde_json::{Value, json};
 
 /// Everything that GitHub or a workflow may have set where these tests run.
@@ -213,11 +215,9 @@ fn a_stale_or_foreign_file_is_shown_with_the_command_that_mends_it() {
     copy(&checkout.join("workflows"), &place.root.join("workflows"));
     copy(&checkout.join(".github"), &place.root.join(".github"));
     let root = place.root.display().to_string();
-    let args = |command: &'static str| ["workflows", command, "--root", &root].map(str::to_owned);
-    let render = |check: bool| {
-        let args = [&args("render")[..], if check { &["--check".to_owned()][..] } else { &[] }].concat();
-        run(&place, &[], &args.iter().map(String::as_str).collect::<Vec<_>>())
-    };
+    let workflows =
+        |command: &[&str]| run(&place, &[("PATH", "")], &[&["workflows", "--root", &root], command].concat());
+    let render = |check: bool| workflows(if check { &["render", "--check"] } else { &["render"] });
     render(true).expect(0, &[]);
     edit(&place.root.join("workflows/ci.yml"), "name: ci", "name: seaside");
     std::fs::write(place.root.join(".github/workflows/mine.yml"), "on: push\n").unwrap();
@@ -227,12 +227,10 @@ fn a_stale_or_foreign_file_is_shown_with_the_command_that_mends_it() {
     render(false).expect(0, &["rendered .github/workflows/ci.yml", "removed .github/workflows/mine.yml"]);
     render(true).expect(0, &[]);
     edit(&place.root.join(".github/workflows/ci.yml"), "cargo xtask targets", "cargo xtask marks && true");
-    let lint: Vec<String> = args("lint").into();
-    let lint: Vec<&str> = lint.iter().map(String::as_str).collect();
-    let ended = run(&place, &[("PATH", "")], &lint).expect(96, &["1 faults"]);
+    let ended = workflows(&["lint"]).expect(96, &["1 faults"]);
     assert!(ended.stdout.contains("ci.yml: job check, step 3: \"&\" in run"), "{}", ended.stdout);
     edit(&place.root.join(".github/workflows/ci.yml"), "cargo xtask marks && true", "cargo xtask marks");
-    let ended = run(&place, &[("PATH", "")], &lint).expect(96, &["1 faults"]);
+    let ended = workflows(&["lint"]).expect(96, &["1 faults"]);
     assert!(ended.stdout.contains("unrecognized subcommand 'marks'"), "{}", ended.stdout);
 }
 
@@ -256,11 +254,8 @@ fn keys_of_caches_differ_by_architecture() {
 fn a_branch_of_data_begins_empty_and_grows() {
     let place = Place::new();
     let (remote, token) = (place.root.join("remote.git"), "secret-of-a-job");
-    proc::exec::run(
-        proc::exec::cmd!(proc::exec::Shell::new().unwrap(), "git init --quiet --bare {remote}"),
-        std::time::Duration::from_secs(60),
-    )
-    .unwrap();
+    let shell = Shell::new().unwrap();
+    exec(cmd!(shell, "git init --quiet --bare {remote}"), Duration::from_secs(60)).unwrap();
     let remote = remote.display().to_string();
     let data = |command: &str, dir: &str| {
         let args = ["workflows", command, "--branch", "results-data", "--dir", dir, "--remote", &remote];

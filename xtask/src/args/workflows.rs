@@ -135,7 +135,7 @@ impl std::fmt::Debug for Token {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct VerdictOptions {
     /// `toJSON(needs)`
-    #[arg(long, value_name = "JSON", env = "ARCHPROOF_NEEDS", hide_env_values = true)]
+    #[arg(long, value_name = "JSON", env = "ARCHPROOF_NEEDS", hide_env_values = true, default_value = "")]
     pub(crate) needs: String,
     /// Where the artifacts `results-ID` were unpacked
     #[arg(long, value_name = "DIR", default_value = "results")]
