@@ -28,7 +28,9 @@ const VARIABLES: [&str; 12] = [
 
 fn run(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> Ended {
     let mut command = place.command(args);
-    VARIABLES.iter().for_each(|name| drop(command.env_remove(name)));
+    for name in VARIABLES {
+        command.env_remove(name);
+    }
     command.envs(variables.iter().copied());
     place.start_command(command).end()
 }
@@ -133,7 +135,7 @@ fn what_is_asked_for_decides_the_jobs() {
         (&["--runners", "rise"], &["`rise`", "rise-riscv64"]),
         (&["--mode", "fast"], &["fast", "native, vm, user, build"]),
         (&["--since", "no-such-revision"], &["no-such-revision"]),
-        (&["--since", "--output=x"], &["is no revision"]),
+        (&["--since=--output=x"], &["is no revision"]),
         (&["--event-file", "nowhere.json"], &["nowhere.json"]),
     ] {
         run(&place, &[], &[&["matrix"], args].concat()).expect(2, parts);
@@ -282,7 +284,7 @@ fn copy(from: &Path, to: &Path) {
         if entry.path().is_dir() {
             copy(&entry.path(), &target)
         } else {
-            drop(std::fs::copy(entry.path(), target).unwrap())
+            std::fs::copy(entry.path(), target).unwrap();
         }
     }
 }
