@@ -5,6 +5,7 @@ mod doctor;
 mod look;
 mod provider;
 mod selftest;
+mod workflows;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -20,6 +21,10 @@ pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use selftest::SelftestOptions;
+pub(crate) use workflows::{
+    DataOptions, GithubFiles, KeysOptions, LintOptions, MatrixOptions, RenderOptions, VerdictOptions, WorkflowsCommand,
+    WorkflowsOptions, given,
+};
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
 #[derive(Debug, Parser)]
@@ -76,6 +81,10 @@ pub(crate) enum Command {
     Compare(CompareOptions),
     /// List and decode what lies in the store of a cluster that `up` started
     Inspect(InspectOptions),
+    /// Print the jobs of CI for an event, as JSON
+    Matrix(MatrixOptions),
+    /// Render the workflows of CI, look at them, and tell how one has ended
+    Workflows(WorkflowsOptions),
     /// Measure the harness against floors taken in the same run
     Bench(BenchOptions),
 }
@@ -164,12 +173,16 @@ Examples:
   cargo xtask ci --arch all --jobs 2
   cargo xtask ci --suite storage --level must
   cargo xtask ci --shard 2/4
+  cargo xtask ci --like-ci ARCH-vm-quick
   cargo xtask ci --kubernetes checkout:../kubernetes
   cargo xtask ci --check storage.key-layout --seed 7 --keep")]
 pub(crate) struct CiOptions {
     /// Architectures, separated by commas, or `all`; GOARCHes or other common names [default: this machine's]
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     pub(crate) arch: Vec<String>,
+    /// What a job of the matrix runs, by its id: see `cargo xtask matrix`
+    #[arg(long, value_name = "ID", conflicts_with_all = ["arch", "provider", "checks", "level", "suites", "profiles", "shard", "durations"])]
+    pub(crate) like_ci: Option<String>,
     #[command(flatten)]
     pub(crate) provider: ProviderOptions,
     #[command(flatten)]
@@ -286,6 +299,8 @@ pub(crate) enum CacheCommand {
     List(JsonOptions),
     /// Remove what was not used for long; never what is in use
     Prune(PruneOptions),
+    /// Under which keys a CI system keeps what is slow to make
+    Keys(KeysOptions),
     /// Look at the content of every download and unpacked file, and remove what is damaged
     Verify,
 }

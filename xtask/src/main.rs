@@ -67,6 +67,10 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Explain(options) => commands::checks::explain(&options),
         Command::Bench(options) => commands::bench::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
+        Command::Matrix(options) => commands::matrix::run(&paths::targets(&args.places), &paths::root(), &options),
+        Command::Workflows(options) => {
+            commands::workflows::run(&paths::targets(&args.places), &paths::root(), &options)
+        }
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
         Command::Compare(options) => commands::compare::run(&paths()?, &options),
         Command::Inspect(options) => commands::inspect::run(&paths()?, &options),

@@ -1,5 +1,7 @@
 //! `cargo xtask cache`: what lies in the cache, and making it smaller.
 
+mod keys;
+
 use std::collections::BTreeMap;
 
 use ::fetch::cache::{self, Entry, Keep};
@@ -9,7 +11,7 @@ use proc::progress;
 use super::{print, print_json};
 use crate::args::{CacheCommand, CacheOptions, PruneOptions};
 use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
+use crate::paths::{self, Paths};
 
 /// Kinds of which there are too many to list each.
 const COUNTED: [&str; 2] = ["debian/pool", "debian/index"];
@@ -35,6 +37,7 @@ pub(crate) fn run(paths: &Paths, options: &CacheOptions) -> Result<Exit, Failure
             let there = if options.dry_run { "there are" } else { "left are" };
             progress::say(&format!("{} {done}; {there} {left} in {}", size(&gone), paths.cache.display()));
         }
+        CacheCommand::Keys(options) => return keys::run(&paths.targets, &paths::root(), options),
         CacheCommand::Verify => {
             let phase = progress::Phase::start("verify the cache");
             let damaged = cache::verify(&paths.cache).or_exit(Exit::Infrastructure)?;

@@ -4,6 +4,7 @@
 //! a run takes in `shard`, the command lines that reports name in `repeat`.
 
 mod all;
+mod like;
 mod linger;
 mod repeat;
 mod shard;
@@ -60,6 +61,9 @@ struct Ended {
 
 pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     let catalogue = &Catalogue::load(&paths.targets)?;
+    if let Some(id) = &options.like_ci {
+        return like::run(paths, catalogue, options, id);
+    }
     expectations::check(&catalogue.expectations)?;
     let targets = chosen(catalogue, &options.arch)?;
     let work = Work::new(paths, catalogue, options)?;

@@ -8,13 +8,16 @@ pub(crate) mod ci;
 pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod fetch;
+pub(crate) mod github;
 pub(crate) mod inspect;
 pub(crate) mod kept;
+pub(crate) mod matrix;
 pub(crate) mod rejudge;
 pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod targets;
 pub(crate) mod up;
+pub(crate) mod workflows;
 
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;

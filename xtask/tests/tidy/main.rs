@@ -42,7 +42,24 @@ const EDGES: &[(&str, &[&str])] = &[
     ("suite", &["judge", "model", "proc", "tls"]),
     ("report", &["model", "proc", "tls"]),
     ("mutate", &["model", "tls"]),
-    ("xtask", &["judge", "model", "proc", "tls", "targets", "build", "fetch", "boot", "suite", "report", "mutate"]),
+    ("workflows", &["model"]),
+    (
+        "xtask",
+        &[
+            "judge",
+            "model",
+            "proc",
+            "tls",
+            "targets",
+            "build",
+            "fetch",
+            "boot",
+            "suite",
+            "report",
+            "mutate",
+            "workflows",
+        ],
+    ),
 ];
 
 #[test]

@@ -269,7 +269,7 @@ impl Plan<'_> {
             wrapper: None,
         };
         let flags = flags::store(&store, &member, &there.join(members::SPARE), &ports, self.place.listen, pki);
-        on_demand.push(self.store(name, StoreKind::Etcd, flags, client.outside)?);
+        on_demand.push(self.store(name, &store, flags, client.outside, there)?);
         servers.insert(members::SPARE.into(), url(client.inside));
         let spare = StoreInfo {
             name: store.name,

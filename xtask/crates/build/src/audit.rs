@@ -153,6 +153,7 @@ mod tests {
             emulator: None,
             machine: None,
             component_env: BTreeMap::new(),
+            ci: None,
         }
     }
 

@@ -106,6 +106,7 @@ fn target(arch: &str) -> Target {
         emulator: None,
         machine: None,
         component_env: BTreeMap::new(),
+        ci: None,
     }
 }
 

@@ -321,5 +321,6 @@ pub(crate) fn target() -> Target {
         emulator: None,
         machine: Some(machine),
         component_env: BTreeMap::new(),
+        ci: None,
     }
 }

@@ -12,6 +12,7 @@ mod expectation;
 mod golden;
 pub mod history;
 mod machine;
+mod matrix;
 mod outcome;
 mod resource;
 mod store;
@@ -27,6 +28,7 @@ pub use golden::GoldenValue;
 pub use machine::{
     LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
 };
+pub use matrix::{Ci, MatrixData, Mode, Owner, Quick, Runner, Way};
 pub use outcome::{Level, Outcome};
 pub use resource::{Resource, StoredResource};
 pub use store::StoreKind;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::store::StoreKind;
 
 use crate::machine::Machine;
+use crate::matrix::Ci;
 
 /// One CPU architecture: `targets/<name>.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,9 @@ pub struct Target {
     /// Extra environment of a component on this architecture, by component name.
     #[serde(default)]
     pub component_env: BTreeMap<String, BTreeMap<String, String>>,
+    /// The jobs of this architecture in CI. None: the matrix has none.
+    #[serde(default)]
+    pub ci: Option<Ci>,
 }
 
 /// Expected ELF header fields.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use model::{
-    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, Profile, StoredResource, Target,
+    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, MatrixData, Profile, StoredResource,
+    Target,
 };
 use serde::Serialize;
 
@@ -28,6 +29,7 @@ pub struct Catalogue {
     pub durations: Durations,
     /// Failures that are known.
     pub expectations: Vec<Expectation>,
+    pub matrix: MatrixData,
 }
 
 impl Catalogue {

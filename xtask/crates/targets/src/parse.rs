@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Durations, Expectation, GoldenValue, Profile, StoredResource, Target};
+use model::{Components, Durations, Expectation, GoldenValue, MatrixData, Profile, StoredResource, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +16,7 @@ const COMPONENTS: &str = "components.yaml";
 const DURATIONS: &str = "durations.yaml";
 const EXPECTATIONS: &str = "expectations.yaml";
 const GOLDEN: &str = "golden/";
+const MATRIX: &str = "matrix.yaml";
 const PROFILES: &str = "profiles.yaml";
 const RESOURCES: &str = "resources/";
 
@@ -52,17 +53,20 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let mut parser = Parser { label, files, problems: Vec::new() };
     parser.names();
     let components = parser.components();
-    let targets = parser.targets(components.as_ref());
     let resources = parser.resources();
     let golden = parser.golden();
     let profiles = parser.profiles(&resources, components.as_ref());
+    let matrix = parser.matrix(profiles.as_deref());
+    let targets = parser.targets(components.as_ref(), matrix.as_ref());
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations, expectations) {
-        (Some(components), Some(profiles), Some(durations), Some(expectations)) if problems.is_empty() => {
-            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations })
+    match (components, profiles, durations, expectations, matrix) {
+        (Some(components), Some(profiles), Some(durations), Some(expectations), Some(matrix))
+            if problems.is_empty() =>
+        {
+            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations, matrix })
         }
         _ => Err(Invalid { problems }),
     }
@@ -89,12 +93,20 @@ impl<'a> Parser<'a> {
         self.file(COMPONENTS, |file, content: &Components| rules::components(file, content, files))
     }
 
-    /// Those that have the right form, by name.
-    fn targets(&mut self, components: Option<&Components>) -> Vec<Target> {
+    /// Those that have the right form, by name. What comes from a file with problems of its own is None.
+    fn targets(&mut self, components: Option<&Components>, matrix: Option<&MatrixData>) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
         for name in self.files.keys().filter(|name| is_target(name)) {
             let stem = name.trim_end_matches(".yaml");
-            targets.extend(self.file(name, |file, content| rules::target(file, stem, content, components, &targets)));
+            let check = |file: &mut Document<'_>, content: &Target| {
+                rules::target(file, stem, content, components, &targets);
+                // A misnamed file would be told the same once more for each of its jobs.
+                if let Some(matrix) = matrix.filter(|_| content.name == stem) {
+                    rules::ci(file, content, matrix);
+                }
+            };
+            let target = self.file(name, check);
+            targets.extend(target);
         }
         targets.sort_by(|a, b| a.name.cmp(&b.name));
         targets
@@ -134,14 +146,27 @@ impl<'a> Parser<'a> {
         self.file(PROFILES, check).map(|content| content.profiles)
     }
 
+    /// `profiles` as below.
+    fn matrix(&mut self, profiles: Option<&[Profile]>) -> Option<MatrixData> {
+        let architectures = self.architectures();
+        let check = |file: &mut Document<'_>, content: &MatrixData| {
+            rules::matrix(file, content, &architectures, profiles);
+        };
+        self.file(MATRIX, check)
+    }
+
     /// `profiles` are None where their file has problems of its own.
     fn expectations(&mut self, profiles: Option<&[Profile]>) -> Option<Vec<Expectation>> {
-        let targets: Vec<&str> =
-            self.files.keys().filter(|name| is_target(name)).map(|name| name.trim_end_matches(".yaml")).collect();
+        let targets = self.architectures();
         let check = |file: &mut Document<'_>, content: &Expectations| {
             rules::expectations(file, &content.expectations, &targets, profiles);
         };
         self.file(EXPECTATIONS, check).map(|content| content.expectations)
+    }
+
+    /// By the names of their files, whether or not these are good.
+    fn architectures(&self) -> Vec<&'a str> {
+        self.files.keys().filter(|name| is_target(name)).map(|name| name.trim_end_matches(".yaml")).collect()
     }
 
     /// The content of one file, checked by its rules. None when it does not have the right form.
@@ -184,5 +209,7 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 }
 
 fn is_target(name: &str) -> bool {
-    name.ends_with(".yaml") && !name.contains('/') && ![COMPONENTS, DURATIONS, EXPECTATIONS, PROFILES].contains(&name)
+    name.ends_with(".yaml")
+        && !name.contains('/')
+        && ![COMPONENTS, DURATIONS, EXPECTATIONS, MATRIX, PROFILES].contains(&name)
 }

@@ -18,7 +18,7 @@ pub(crate) fn target(
     components: Option<&Components>,
     earlier: &[Target],
 ) {
-    let Target { name, title, aliases, elf, go_env, emulator, component_env, machine } = target;
+    let Target { name, title, aliases, elf, go_env, emulator, component_env, machine, ci: _ } = target;
     if name == stem {
         file.require(is_name(name), at!["name"], "must be lower-case letters and digits, as GOARCH is");
     } else {

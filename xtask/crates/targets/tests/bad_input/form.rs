@@ -35,7 +35,7 @@ fn form() {
             "one.yaml",
             "title: One, 64 bit",
             "title: One\nnickname: uno",
-            "targets/one.yaml:3:1: nickname: unknown key; valid here: name, title, aliases, elf, go_env, emulator, machine, component_env",
+            "targets/one.yaml:3:1: nickname: unknown key; valid here: name, title, aliases, elf, go_env, emulator, machine, component_env, ci",
         ),
         (
             "one.yaml",

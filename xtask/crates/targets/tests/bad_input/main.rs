@@ -1,6 +1,7 @@
 //! Every kind of bad input, with the exact line that it must be answered with.
 //! Here are the good files, what concerns a whole folder, and how a case is tried.
 
+mod ci;
 mod form;
 mod rules;
 
@@ -26,6 +27,10 @@ emulator:
 component_env:
   store:
     STORE_ARCH: one
+ci:
+  ways:
+    - {mode: native, runner: hosted, minutes: 30}
+    - {mode: build, runner: hosted, minutes: 20}
 ";
 
 const TWO: &str = "\
@@ -33,6 +38,13 @@ name: two
 title: Two
 aliases: [due]
 elf: {class: 32, byte_order: big, machine: 2}
+emulator: {commands: [qemu-two], package: qemu-user}
+ci:
+  experimental: true
+  ways:
+    - {mode: native, runner: board, minutes: 600}
+    - {mode: user, runner: hosted, minutes: 360, shards: 2}
+    - {mode: build, runner: hosted, minutes: 20}
 ";
 
 const COMPONENTS: &str = "\
@@ -111,6 +123,32 @@ expectations:
     expires: '2027-03-31'
 ";
 
+const MATRIX: &str = "\
+runners:
+  - name: hosted
+    arch: one
+    labels: [ubuntu-24.04]
+    owner: github
+    available: true
+    note: there
+  - name: board
+    arch: two
+    labels: [self-hosted, two]
+    owner: own
+    available: true
+    note: under the desk
+  - name: gift
+    arch: two
+    labels: [ubuntu-24.04-two]
+    owner: donated
+    available: false
+    note: ask
+quick:
+  level: must
+  profiles: [default]
+documents: [\"*.md\", LICENSE]
+";
+
 /// A change to one file and the lines that must come of it.
 type Case = (&'static str, &'static str, &'static str, &'static str);
 
@@ -124,6 +162,8 @@ fn the_files_that_the_cases_change_are_good() {
     assert_eq!(catalogue.resources["1.36"][1].stub, "{}");
     assert_eq!(catalogue.durations.cases["storage.one[json]"], 700);
     assert_eq!(catalogue.expectations[0].says, "too few");
+    assert_eq!(catalogue.targets[1].ci.as_ref().unwrap().ways[1].shards, 2);
+    assert_eq!(catalogue.matrix.runners[1].labels, ["self-hosted", "two"]);
     assert_eq!(Catalogue::parse_durations("mine.yaml", DURATIONS).unwrap(), catalogue.durations);
 }
 
@@ -144,13 +184,24 @@ fn files_that_are_missing_or_misnamed() {
         (without("components.yaml"), "targets/components.yaml: missing; restore it from version control"),
         (without("durations.yaml"), "targets/durations.yaml: missing; restore it from version control"),
         (without("expectations.yaml"), "targets/expectations.yaml: missing; restore it from version control"),
+        (without("matrix.yaml"), "targets/matrix.yaml: missing; restore it from version control"),
         (without("profiles.yaml"), "targets/profiles.yaml: missing; restore it from version control"),
         (
             without("components/store/tools.go"),
             "targets/components.yaml:2:11: sets[0].name: components/store/tools.go is missing beside this file",
         ),
-        (renamed("two.yaml", "two.yml"), "targets/two.yml: must be named .yaml; other names are not read"),
-        (renamed("two.yaml", "due.yaml"), "targets/due.yaml:1:7: name: must be the file's name, due; found two"),
+        (
+            renamed("two.yaml", "two.yml"),
+            "targets/matrix.yaml:9:11: runners[1].arch: two is none of one
+targets/matrix.yaml:15:11: runners[2].arch: two is none of one
+targets/two.yml: must be named .yaml; other names are not read",
+        ),
+        (
+            renamed("two.yaml", "due.yaml"),
+            "targets/due.yaml:1:7: name: must be the file's name, due; found two
+targets/matrix.yaml:9:11: runners[1].arch: two is none of due, one
+targets/matrix.yaml:15:11: runners[2].arch: two is none of due, one",
+        ),
         (
             renamed("resources/1.36.yaml", "resources/v1.36.yaml"),
             "targets/resources/v1.36.yaml:1:1: the file must be named after a release, 1.36; found v1.36",
@@ -221,6 +272,7 @@ fn files() -> Files {
         ("profiles.yaml", PROFILES),
         ("durations.yaml", DURATIONS),
         ("expectations.yaml", EXPECTATIONS),
+        ("matrix.yaml", MATRIX),
         ("resources/1.36.yaml", RESOURCES),
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),

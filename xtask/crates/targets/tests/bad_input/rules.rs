@@ -252,7 +252,8 @@ targets/components.yaml:29:15: sets[1].components[1].name: storectl is the name 
 #[test]
 fn profiles() {
     check(&[
-        ("profiles.yaml", "name: default", "name: plain", "targets/profiles.yaml:2:3: profiles: must have a profile named default"),
+        ("profiles.yaml", "name: default", "name: plain", "targets/matrix.yaml:22:14: quick.profiles[0]: default is none of plain, full
+targets/profiles.yaml:2:3: profiles: must have a profile named default"),
         ("profiles.yaml", "name: full", "name: default", "targets/profiles.yaml:4:11: profiles[1].name: default is the name of another profile already"),
         ("profiles.yaml", "name: full", "name: Full", "targets/profiles.yaml:4:11: profiles[1].name: must be lower-case letters, digits and -"),
         ("profiles.yaml", "summary: All as it comes.", "summary: ''", "targets/profiles.yaml:3:14: profiles[0].summary: must not be empty"),

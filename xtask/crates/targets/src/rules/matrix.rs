@@ -1,0 +1,135 @@
+//! Rules for `targets/matrix.yaml`, and for `ci` of `targets/<name>.yaml`.
+
+use model::{Ci, MatrixData, Mode, Owner, Profile, Runner, Target, Way};
+
+use super::words::is_name;
+use crate::document::{Document, at};
+
+/// GitHub ends a job on its own machines then.
+const LONGEST_HOSTED: u32 = 6 * 60;
+/// And on others.
+const LONGEST: u32 = 5 * 24 * 60;
+/// More parts than there are control planes to divide would be empty.
+const MOST_SHARDS: u32 = 16;
+
+/// Checks the runners and what jobs have in common. `profiles` are None where their file has problems of its own.
+pub(crate) fn matrix(
+    file: &mut Document<'_>,
+    content: &MatrixData,
+    architectures: &[&str],
+    profiles: Option<&[Profile]>,
+) {
+    let MatrixData { runners, quick, documents } = content;
+    for (i, runner) in runners.iter().enumerate() {
+        check_runner(file, i, runner, architectures);
+        if runners[..i].iter().any(|earlier| earlier.name == runner.name) {
+            file.refuse(at!["runners", i, "name"], format!("{} is given twice; delete one of the two", runner.name));
+        }
+    }
+    let known: Option<Vec<&str>> = profiles.map(|all| all.iter().map(|profile| profile.name.as_str()).collect());
+    for (i, name) in quick.profiles.iter().enumerate() {
+        if let Some(known) = known.as_ref().filter(|known| !known.contains(&name.as_str())) {
+            file.refuse(at!["quick", "profiles", i], format!("{name} is none of {}", known.join(", ")));
+        }
+    }
+    file.require(!quick.profiles.is_empty(), at!["quick", "profiles"], "must name at least one profile");
+    for (i, pattern) in documents.iter().enumerate() {
+        let ending = pattern.strip_prefix("*.").unwrap_or(pattern);
+        let plain = !ending.is_empty() && !ending.contains(|c: char| c == '*' || c.is_whitespace());
+        file.require(plain, at!["documents", i], "must be a file's name, or an ending such as *.md");
+    }
+}
+
+fn check_runner(file: &mut Document<'_>, i: usize, runner: &Runner, architectures: &[&str]) {
+    let Runner { name, arch, labels, owner, available: _, note } = runner;
+    file.require(is_name(name), at!["runners", i, "name"], "must be lower-case letters, digits and -");
+    // That there is none is said once.
+    let known = architectures.is_empty() || architectures.contains(&arch.as_str());
+    file.require(known, at!["runners", i, "arch"], format!("{arch} is none of {}", architectures.join(", ")));
+    file.require(!note.trim().is_empty(), at!["runners", i, "note"], "must say how one comes to it");
+    let path = at!["runners", i, "labels"];
+    file.require(!labels.is_empty(), path, "must name at least one label");
+    for (j, label) in labels.iter().enumerate() {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let good = !label.is_empty() && label.chars().all(plain);
+        file.require(good, at!["runners", i, "labels", j], "must be letters, digits, -, _ and .");
+    }
+    let own = labels.first().is_some_and(|label| label == "self-hosted");
+    match owner {
+        // Donated runners have labels that look like these: `ubuntu-24.04-NAME`.
+        Owner::Github => {
+            let good = matches!(&labels[..], [label] if is_github_label(label));
+            file.require(good, path, "must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`");
+        }
+        Owner::Donated => file.require(labels.len() <= 1, path, "must be one label: the owner looks for it alone"),
+        Owner::Own => {
+            file.require(own, path, "must begin with self-hosted");
+            // A runner that was ported claims to be another architecture's in its default labels.
+            file.require(
+                labels.contains(arch),
+                path,
+                format!("must contain {arch}: default labels of ports are wrong"),
+            );
+        }
+    }
+}
+
+/// `ubuntu-24.04`, `ubuntu-24.04-arm`.
+fn is_github_label(label: &str) -> bool {
+    let version = label.strip_prefix("ubuntu-").map(|rest| rest.strip_suffix("-arm").unwrap_or(rest));
+    version.and_then(|version| version.split_once('.')).is_some_and(|(year, month)| {
+        [year, month].iter().all(|part| part.len() == 2 && part.chars().all(|c| c.is_ascii_digit()))
+    })
+}
+
+/// Checks the jobs of one architecture.
+pub(crate) fn ci(file: &mut Document<'_>, target: &Target, matrix: &MatrixData) {
+    let Some(Ci { experimental: _, ways }) = &target.ci else { return };
+    let owner = |way: &Way| matrix.runners.iter().find(|runner| runner.name == way.runner);
+    for (i, way) in ways.iter().enumerate() {
+        check_way(file, i, way, target, owner(way), matrix);
+        if ways[..i].iter().any(|earlier| earlier.mode > way.mode) {
+            file.refuse(at!["ci", "ways", i, "mode"], format!("{} proves more than what stands before it", way.mode));
+        }
+        if ways[..i].iter().any(|earlier| (earlier.mode, &earlier.runner) == (way.mode, &way.runner)) {
+            file.refuse(at!["ci", "ways", i], "is there already; delete one of the two");
+        }
+    }
+    let open = |way: &Way| owner(way).is_some_and(|runner| !runner.owner.is_self_hosted() && runner.available);
+    let path = at!["ci", "ways"];
+    file.require(ways.last().is_some_and(open), path, "must end with one of GitHub's own runners: forks have no other");
+}
+
+fn check_way(
+    file: &mut Document<'_>,
+    i: usize,
+    way: &Way,
+    target: &Target,
+    runner: Option<&Runner>,
+    matrix: &MatrixData,
+) {
+    let Way { mode, runner: name, minutes, shards } = way;
+    let Some(runner) = runner else {
+        let known: Vec<&str> = matrix.runners.iter().map(|runner| runner.name.as_str()).collect();
+        file.refuse(at!["ci", "ways", i, "runner"], format!("{name} is none of {}", known.join(", ")));
+        return;
+    };
+    let native = runner.arch == target.name;
+    let path = at!["ci", "ways", i, "mode"];
+    match mode {
+        Mode::Native if !native => {
+            let rule = format!("native needs a runner that is {} itself; {name} is {}", target.name, runner.arch);
+            file.refuse(at!["ci", "ways", i, "runner"], rule);
+        }
+        Mode::Vm => file.require(target.machine.is_some(), path, "needs `machine`, which is missing"),
+        Mode::User if native => file.refuse(path, format!("{name} is {} itself: that is native", target.name)),
+        Mode::User => file.require(target.emulator.is_some(), path, "needs `emulator`, which is missing"),
+        Mode::Native | Mode::Build => {}
+    }
+    let longest = if runner.owner.is_self_hosted() { LONGEST } else { LONGEST_HOSTED };
+    let path = at!["ci", "ways", i, "minutes"];
+    file.require((1..=longest).contains(minutes), path, format!("must be from 1 to {longest}; found {minutes}"));
+    let most = if *mode == Mode::Build { 1 } else { MOST_SHARDS };
+    let path = at!["ci", "ways", i, "shards"];
+    file.require((1..=most).contains(shards), path, format!("must be from 1 to {most}; found {shards}"));
+}

@@ -1,0 +1,170 @@
+//! Runners and jobs that break a rule. What would let a stranger's code onto somebody's machine is above all among them.
+
+use super::*;
+
+#[test]
+fn runners() {
+    check(&[
+        (
+            "matrix.yaml",
+            "name: gift",
+            "name: board",
+            "targets/matrix.yaml:14:11: runners[2].name: board is given twice; delete one of the two",
+        ),
+        (
+            "matrix.yaml",
+            "arch: one",
+            "arch: eins",
+            "targets/matrix.yaml:3:11: runners[0].arch: eins is none of one, two
+targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one itself; hosted is eins",
+        ),
+        (
+            "matrix.yaml",
+            "note: ask",
+            "note: ''",
+            "targets/matrix.yaml:19:11: runners[2].note: must say how one comes to it",
+        ),
+        // A donated runner whose label looks like GitHub's would take strangers.
+        (
+            "matrix.yaml",
+            "owner: donated",
+            "owner: github",
+            "targets/matrix.yaml:16:13: runners[2].labels: must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`",
+        ),
+        (
+            "matrix.yaml",
+            "owner: own",
+            "owner: github",
+            "targets/matrix.yaml:10:13: runners[1].labels: must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`
+targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 360; found 600",
+        ),
+        (
+            "matrix.yaml",
+            "[ubuntu-24.04-two]",
+            "[ubuntu-24.04-two, linux]",
+            "targets/matrix.yaml:16:13: runners[2].labels: must be one label: the owner looks for it alone",
+        ),
+        (
+            "matrix.yaml",
+            "[self-hosted, two]",
+            "[linux, two]",
+            "targets/matrix.yaml:10:13: runners[1].labels: must begin with self-hosted",
+        ),
+        (
+            "matrix.yaml",
+            "[self-hosted, two]",
+            "[self-hosted, linux]",
+            "targets/matrix.yaml:10:13: runners[1].labels: must contain two: default labels of ports are wrong",
+        ),
+        (
+            "matrix.yaml",
+            "[ubuntu-24.04-two]",
+            "[\"a b\"]",
+            "targets/matrix.yaml:16:14: runners[2].labels[0]: must be letters, digits, -, _ and .",
+        ),
+        (
+            "matrix.yaml",
+            "profiles: [default]",
+            "profiles: [empty]",
+            "targets/matrix.yaml:22:14: quick.profiles[0]: empty is none of default, full",
+        ),
+        (
+            "matrix.yaml",
+            "profiles: [default]",
+            "profiles: []",
+            "targets/matrix.yaml:22:13: quick.profiles: must name at least one profile",
+        ),
+        (
+            "matrix.yaml",
+            "LICENSE",
+            "\"docs/**\"",
+            "targets/matrix.yaml:23:21: documents[1]: must be a file's name, or an ending such as *.md",
+        ),
+        (
+            "matrix.yaml",
+            "owner: own",
+            "owner: mine",
+            "targets/matrix.yaml:11:12: runners[1].owner: expected one of github, donated, own, found the text \"mine\"",
+        ),
+    ]);
+}
+
+#[test]
+fn ways() {
+    check(&[
+        (
+            "one.yaml",
+            "{mode: native, runner: hosted, minutes: 30}",
+            "{mode: native, runner: hostd, minutes: 30}",
+            "targets/one.yaml:20:30: ci.ways[0].runner: hostd is none of hosted, board, gift",
+        ),
+        (
+            "one.yaml",
+            "{mode: native, runner: hosted, minutes: 30}",
+            "{mode: native, runner: board, minutes: 30}",
+            "targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one itself; board is two",
+        ),
+        (
+            "one.yaml",
+            "mode: native",
+            "mode: vm",
+            "targets/one.yaml:20:14: ci.ways[0].mode: needs `machine`, which is missing",
+        ),
+        (
+            "one.yaml",
+            "mode: native",
+            "mode: user",
+            "targets/one.yaml:20:14: ci.ways[0].mode: hosted is one itself: that is native",
+        ),
+        (
+            "two.yaml",
+            "emulator: {commands: [qemu-two], package: qemu-user}\n",
+            "",
+            "targets/two.yaml:9:14: ci.ways[1].mode: needs `emulator`, which is missing",
+        ),
+        (
+            "one.yaml",
+            "minutes: 30",
+            "minutes: 361",
+            "targets/one.yaml:20:47: ci.ways[0].minutes: must be from 1 to 360; found 361",
+        ),
+        (
+            "two.yaml",
+            "minutes: 600",
+            "minutes: 7201",
+            "targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 7200; found 7201",
+        ),
+        (
+            "two.yaml",
+            "shards: 2",
+            "shards: 17",
+            "targets/two.yaml:10:58: ci.ways[1].shards: must be from 1 to 16; found 17",
+        ),
+        (
+            "two.yaml",
+            "minutes: 20}",
+            "minutes: 20, shards: 2}",
+            "targets/two.yaml:11:58: ci.ways[2].shards: must be from 1 to 1; found 2",
+        ),
+        (
+            "two.yaml",
+            "    - {mode: build, runner: hosted, minutes: 20}\n",
+            "    - {mode: native, runner: board, minutes: 20}\n",
+            "targets/two.yaml:9:5: ci.ways: must end with one of GitHub's own runners: forks have no other
+targets/two.yaml:11:7: ci.ways[2]: is there already; delete one of the two
+targets/two.yaml:11:14: ci.ways[2].mode: native proves more than what stands before it",
+        ),
+        (
+            "one.yaml",
+            "    - {mode: native, runner: hosted, minutes: 30}\n    - {mode: build, runner: hosted, minutes: 20}\n",
+            "    []\n",
+            "targets/one.yaml:20:5: ci.ways: must end with one of GitHub's own runners: forks have no other",
+        ),
+        (
+            "one.yaml",
+            "mode: native",
+            "mode: nativ",
+            "targets/one.yaml:20:14: ci.ways[0].mode: expected one of native, vm, user, build, found the text \"nativ\"",
+        ),
+    ]);
+}

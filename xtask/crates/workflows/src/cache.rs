@@ -1,0 +1,192 @@
+//! Keys under which CI systems keep what is slow to make.
+//!
+//! A key says everything that decides the content, so that a hit is never wrong; what is only nearly right comes in
+//! by its beginning (`restore`), and is put right by what uses it: Go and our own cache look at digests. The architecture
+//! is that of the target data and never GitHub's `runner.arch`, which ported runners report wrongly.
+
+use serde::Serialize;
+
+/// Changes when what is kept is laid out otherwise.
+const FORM: &str = "v1";
+/// Hex digits; enough to tell versions of a file apart, and short of GitHub's 512 characters.
+const DIGITS: usize = 20;
+
+/// The texts and versions that decide keys.
+#[derive(Clone, Debug)]
+pub struct Inputs<'a> {
+    /// GOARCH of the target.
+    pub arch: &'a str,
+    /// GOARCH of this machine.
+    pub host: &'a str,
+    /// `go.mod`, `go.sum` and programs below `targets/components`, and `components.yaml`.
+    pub components: &'a [(String, String)],
+    /// The target's own file.
+    pub target: &'a str,
+    /// Its lock of Debian packages.
+    pub packages: &'a str,
+    /// The lock of Go toolchains.
+    pub go: &'a str,
+    /// `profiles.yaml`.
+    pub profiles: &'a str,
+    /// `Cargo.lock`.
+    pub cargo: &'a str,
+    /// What `rustc --version` says.
+    pub rustc: &'a str,
+}
+
+/// A key and the folders that it is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Key {
+    pub key: String,
+    /// Beginning of keys whose content is nearly right; empty: only the key itself.
+    pub restore: String,
+    /// As CI systems take them, `~` for the home folder.
+    pub paths: Vec<&'static str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Keys {
+    /// Our own dependencies, compiled.
+    pub cargo: Key,
+    /// Sources of Go modules: the same for all architectures.
+    pub modules: Key,
+    /// Go's build cache.
+    pub gobuild: Key,
+    /// The audited binaries.
+    pub components: Key,
+    /// Debian packages and Go toolchains.
+    pub downloads: Key,
+    /// Memory of booted VMs. It holds private keys of clusters: for caches that only trusted jobs can read.
+    pub snapshots: Key,
+}
+
+impl Keys {
+    pub fn of(inputs: &Inputs<'_>) -> Keys {
+        let Inputs { arch, host, components, target, packages, go, profiles, cargo, rustc } = inputs;
+        let part = |wanted: fn(&str) -> bool| {
+            let chosen = components.iter().filter(|(name, _)| wanted(name));
+            digest(&chosen.flat_map(|(name, text)| [name.as_str(), text]).collect::<Vec<_>>())
+        };
+        let modules = part(|name| name.ends_with("go.sum"));
+        let built = part(|_| true);
+        let toolchain = digest(&[go]);
+        let binaries = digest(&[&built, target, go]);
+        let rust = digest(&[rustc]);
+        let with = |kind: &str, fixed: &str, rest: &str, paths: &[&'static str]| {
+            let restore = format!("archproof-{FORM}-{kind}-{fixed}");
+            Key { key: format!("{restore}{rest}"), restore, paths: paths.to_vec() }
+        };
+        let exact = |key: Key| Key { restore: String::new(), ..key };
+        let both = format!("{arch}-on-{host}-");
+        Keys {
+            cargo: with("cargo", &format!("{host}-{rust}-"), &digest(&[cargo]), &["~/.cargo/registry", "target"]),
+            modules: with("modules", "", &modules, &["~/go/pkg/mod"]),
+            gobuild: with("gobuild", &format!("{both}{toolchain}-"), &built, &["~/.cache/go-build"]),
+            components: exact(with("components", &both, &binaries, &["~/.cache/archproof/components"])),
+            downloads: with(
+                "downloads",
+                &both,
+                &digest(&[packages, go]),
+                &["~/.cache/archproof/debian", "~/.cache/archproof/go"],
+            ),
+            snapshots: exact(with(
+                "snapshots",
+                &both,
+                &digest(&[&binaries, packages, profiles]),
+                &["~/.cache/archproof/snapshots"],
+            )),
+        }
+    }
+
+    pub fn named(&self) -> [(&'static str, &Key); 6] {
+        [
+            ("cargo", &self.cargo),
+            ("modules", &self.modules),
+            ("gobuild", &self.gobuild),
+            ("components", &self.components),
+            ("downloads", &self.downloads),
+            ("snapshots", &self.snapshots),
+        ]
+    }
+}
+
+/// Of texts, which also knows where one ends.
+fn digest(texts: &[&str]) -> String {
+    let mut sha = ring::digest::Context::new(&ring::digest::SHA256);
+    for text in texts {
+        sha.update(&(text.len() as u64).to_be_bytes());
+        sha.update(text.as_bytes());
+    }
+    let hex: String = sha.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    hex[..DIGITS].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn components() -> Vec<(String, String)> {
+        [("components.yaml", "c"), ("etcd/go.mod", "m"), ("etcd/go.sum", "s"), ("etcd/tools.go", "t")]
+            .map(|(name, text)| (name.to_owned(), text.to_owned()))
+            .into()
+    }
+
+    fn inputs(components: &[(String, String)]) -> Inputs<'_> {
+        Inputs {
+            arch: "riscv64",
+            host: "amd64",
+            components,
+            target: "t",
+            packages: "p",
+            go: "g",
+            profiles: "f",
+            cargo: "l",
+            rustc: "r",
+        }
+    }
+
+    /// The names of the keys that differ.
+    fn differing(one: &Keys, other: &Keys) -> Vec<&'static str> {
+        let pairs = one.named().into_iter().zip(other.named());
+        pairs.filter(|((_, a), (_, b))| a.key != b.key).map(|((name, _), _)| name).collect()
+    }
+
+    #[test]
+    fn a_key_changes_with_everything_that_decides_the_content_and_with_nothing_else() {
+        let components = components();
+        let base = inputs(&components);
+        let same = Keys::of(&base);
+        let with = |change: fn(&mut Inputs<'_>)| {
+            let mut inputs = base.clone();
+            change(&mut inputs);
+            differing(&same, &Keys::of(&inputs))
+        };
+        assert_eq!(with(|_| ()), [""; 0]);
+        let per_arch = ["gobuild", "components", "downloads", "snapshots"];
+        assert_eq!(with(|i| i.arch = "arm64"), per_arch);
+        assert_eq!(with(|i| i.host = "arm64"), ["cargo", "gobuild", "components", "downloads", "snapshots"]);
+        assert_eq!(with(|i| i.target = "x"), ["components", "snapshots"]);
+        assert_eq!(with(|i| i.packages = "x"), ["downloads", "snapshots"]);
+        assert_eq!(with(|i| i.go = "x"), per_arch);
+        assert_eq!(with(|i| i.profiles = "x"), ["snapshots"]);
+        assert_eq!(with(|i| i.cargo = "x"), ["cargo"]);
+        assert_eq!(with(|i| i.rustc = "x"), ["cargo"]);
+        let change = |at: usize| {
+            let mut changed = components.clone();
+            changed[at].1.push('x');
+            differing(&same, &Keys::of(&inputs(&changed)))
+        };
+        assert_eq!(change(2), ["modules", "gobuild", "components", "snapshots"]);
+        assert_eq!(change(3), ["gobuild", "components", "snapshots"]);
+    }
+
+    #[test]
+    fn keys_are_short_plain_and_begin_with_what_they_are_restored_by() {
+        let components = components();
+        for (name, key) in Keys::of(&inputs(&components)).named() {
+            assert!(key.key.len() <= 512 && key.key.starts_with(&key.restore), "{name}");
+            assert!(key.key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{name}");
+            assert!(!key.paths.is_empty());
+        }
+    }
+}

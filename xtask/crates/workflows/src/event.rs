@@ -1,0 +1,99 @@
+//! What started a workflow, and whose code it runs.
+
+use serde_json::Value;
+
+/// The events that our workflows take. `pull_request_target` and `workflow_run` are not among them: they run with the
+/// rights of the repository on what a stranger has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Push,
+    PullRequest,
+    MergeGroup,
+    Schedule,
+    WorkflowDispatch,
+}
+
+/// Whose code it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Of somebody who may write to the repository.
+    Repository,
+    /// Of anybody.
+    Stranger,
+}
+
+impl Event {
+    pub const ALL: [Event; 5] =
+        [Event::Push, Event::PullRequest, Event::MergeGroup, Event::Schedule, Event::WorkflowDispatch];
+
+    /// As `GITHUB_EVENT_NAME` says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Event::Push => "push",
+            Event::PullRequest => "pull_request",
+            Event::MergeGroup => "merge_group",
+            Event::Schedule => "schedule",
+            Event::WorkflowDispatch => "workflow_dispatch",
+        }
+    }
+
+    /// Nobody waits for these, so that emulated jobs take all checks.
+    pub fn is_patient(self) -> bool {
+        matches!(self, Event::Schedule | Event::WorkflowDispatch)
+    }
+
+    /// `payload` is the content of the file that `GITHUB_EVENT_PATH` names, where there is one.
+    ///
+    /// A pull request is the repository's own only if the payload says that its head lies there. A payload that is
+    /// missing or says less, as that of a fork which was deleted, is a stranger's.
+    pub fn origin(self, payload: Option<&Value>) -> Origin {
+        if self != Event::PullRequest {
+            return Origin::Repository;
+        }
+        let id = |pointer: &str| {
+            let repository = payload?.pointer(pointer)?;
+            let id = repository.get("id")?.as_u64()?;
+            Some((id, repository.get("full_name")?.as_str()?.to_owned()))
+        };
+        match (id("/pull_request/head/repo"), id("/repository")) {
+            (Some(head), Some(base)) if head == base => Origin::Repository,
+            _ => Origin::Stranger,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pull_request_is_a_strangers_unless_the_payload_proves_otherwise() {
+        let ours = json!({"id": 7, "full_name": "us/archproof"});
+        let pull = |head: Value, base: &Value| json!({"pull_request": {"head": {"repo": head}}, "repository": base});
+        let origin = |payload: &Value| Event::PullRequest.origin(Some(payload));
+        assert_eq!(origin(&pull(ours.clone(), &ours)), Origin::Repository);
+        for (what, payload) in [
+            ("a fork", pull(json!({"id": 8, "full_name": "them/archproof", "fork": true}), &ours)),
+            ("a fork under the name that we had before", pull(json!({"id": 8, "full_name": "us/archproof"}), &ours)),
+            ("a deleted fork", pull(Value::Null, &ours)),
+            ("a head without a name", pull(json!({"id": 7}), &ours)),
+            ("a head without an id", pull(json!({"full_name": "us/archproof"}), &ours)),
+            (
+                "names that are no texts",
+                pull(json!({"id": 7, "full_name": null}), &json!({"id": 7, "full_name": null})),
+            ),
+            ("no repository", json!({"pull_request": {"head": {"repo": ours}}})),
+            ("no pull request", json!({"repository": ours})),
+            ("nothing", json!({})),
+            ("no mapping", json!([1])),
+        ] {
+            assert_eq!(origin(&payload), Origin::Stranger, "{what}");
+        }
+        assert_eq!(Event::PullRequest.origin(None), Origin::Stranger);
+        for event in Event::ALL.into_iter().filter(|event| *event != Event::PullRequest) {
+            assert_eq!(event.origin(None), Origin::Repository);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The same jobs for other CI systems, as examples: GitLab and Prow.
+//!
+//! Both are shown what runs at night and what runs on a proposed change. GitLab runs the change of a fork in that fork's
+//! own project, on that project's runners; Prow waits for `/ok-to-test`.
+
+use model::{MatrixData, Mode, Owner, Runner, Target, Way};
+
+use crate::event::Event;
+use crate::job::Job;
+use crate::matrix::breadth;
+
+/// A job with what it runs on.
+struct Shown<'a> {
+    job: Job,
+    way: &'a Way,
+    runner: &'a Runner,
+    experimental: bool,
+}
+
+/// The best way of each architecture whose machine is there: GitHub's stand for ordinary machines of that architecture.
+fn shown<'a>(targets: &'a [Target], data: &'a MatrixData, event: Event) -> Vec<Shown<'a>> {
+    let mut all = Vec::new();
+    for target in targets {
+        let Some(ci) = &target.ci else { continue };
+        let runner = |way: &Way| {
+            let runner = data.runners.iter().find(|runner| runner.name == way.runner);
+            runner.filter(|runner| runner.available && runner.owner == Owner::Github)
+        };
+        let Some((way, runner)) = ci.ways.iter().find_map(|way| Some((way, runner(way)?))) else { continue };
+        let jobs = Job::of(target, way, breadth(way.mode, event));
+        all.extend(jobs.into_iter().map(|job| Shown { job, way, runner, experimental: ci.experimental }));
+    }
+    all
+}
+
+/// Jobs of `.gitlab-ci.yml`. `.archproof` and the stages stand in the source.
+pub fn gitlab(targets: &[Target], data: &MatrixData) -> String {
+    let mut text = String::new();
+    for (event, rule) in [
+        (Event::PullRequest, "$CI_PIPELINE_SOURCE == \"merge_request_event\""),
+        (Event::Schedule, "$CI_PIPELINE_SOURCE == \"schedule\""),
+    ] {
+        for Shown { job, way, runner, experimental } in shown(targets, data, event) {
+            let id = job.id();
+            // Native jobs are whole on both events.
+            if text.contains(&format!("\n{id}:\n")) {
+                continue;
+            }
+            let rule = if job.mode == Mode::Native { String::new() } else { format!("  rules:\n    - if: {rule}\n") };
+            text.push_str(&format!(
+                "\n{id}:\n  extends: .archproof\n  tags: [{tag}]\n  timeout: {minutes} minutes\n  \
+                 allow_failure: {experimental}\n{rule}  script:\n    - cargo xtask ci --like-ci {id}\n",
+                tag = runner.arch,
+                minutes = way.minutes,
+            ));
+        }
+    }
+    text
+}
+
+/// Presubmits of a Prow configuration.
+pub fn presubmits(targets: &[Target], data: &MatrixData) -> String {
+    let skipped = documents(&data.documents);
+    let mut text = String::new();
+    for shown in shown(targets, data, Event::PullRequest) {
+        let id = shown.job.id();
+        text.push_str(&format!(
+            "- name: pull-archproof-{id}\n  always_run: false\n  optional: {}\n  \
+             skip_if_only_changed: '{skipped}'\n{}",
+            shown.experimental,
+            pod(&shown)
+        ));
+    }
+    text
+}
+
+/// Periodic jobs of a Prow configuration.
+pub fn periodics(targets: &[Target], data: &MatrixData) -> String {
+    let mut text = String::new();
+    for shown in shown(targets, data, Event::Schedule) {
+        let id = shown.job.id();
+        text.push_str(&format!(
+            "- name: ci-archproof-{id}\n  interval: 24h\n  extra_refs:\n  - {{org: archproof, repo: archproof, \
+             base_ref: main}}\n{}",
+            pod(&shown)
+        ));
+    }
+    text
+}
+
+fn pod(shown: &Shown<'_>) -> String {
+    let Shown { job, way, runner, .. } = shown;
+    format!(
+        "  decorate: true\n  decoration_config: {{timeout: {minutes}m}}\n  annotations:\n    \
+         testgrid-dashboards: archproof\n    testgrid-tab-name: {id}\n  spec:\n    nodeSelector: \
+         {{kubernetes.io/arch: {arch}}}\n    containers:\n    - image: rust:1-trixie\n      \
+         command: [cargo, xtask, ci, --like-ci, {id}]\n      env:\n      \
+         - {{name: ARCHPROOF_REPORTS, value: /logs/artifacts}}\n      resources: {{requests: {{cpu: \"4\", memory: \
+         12Gi}}, limits: {{cpu: \"4\", memory: 12Gi}}}}\n",
+        minutes = way.minutes,
+        id = job.id(),
+        arch = runner.arch,
+    )
+}
+
+/// The documents as a regular expression, as Prow wants it.
+fn documents(patterns: &[String]) -> String {
+    let patterns = patterns.iter().map(|pattern| match pattern.strip_prefix('*') {
+        Some(ending) => format!("{}$", ending.replace('.', "\\.")),
+        None => format!("(^|/){}$", pattern.replace('.', "\\.")),
+    });
+    patterns.collect::<Vec<_>>().join("|")
+}

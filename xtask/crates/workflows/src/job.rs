@@ -1,0 +1,74 @@
+//! One job: its id, and the command that it stands for. The id alone decides the command, so that a laptop can run it.
+
+use model::{Mode, Quick, Target, Way};
+
+/// Which part of the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breadth {
+    Whole,
+    /// `quick` of `targets/matrix.yaml`.
+    Quick,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// GOARCH.
+    pub arch: String,
+    pub mode: Mode,
+    pub breadth: Breadth,
+    /// Which of how many parts, from 1.
+    pub shard: Option<(u32, u32)>,
+}
+
+impl Job {
+    /// The jobs of one way to run an architecture.
+    pub fn of(target: &Target, way: &Way, breadth: Breadth) -> Vec<Job> {
+        // Nothing is left out of what is only built.
+        let breadth = if way.mode == Mode::Build { Breadth::Whole } else { breadth };
+        let job = |shard| Job { arch: target.name.clone(), mode: way.mode, breadth, shard };
+        if way.shards == 1 || breadth == Breadth::Quick {
+            return vec![job(None)];
+        }
+        (1..=way.shards).map(|i| job(Some((i, way.shards)))).collect()
+    }
+
+    /// Every job that any event can make, each once.
+    pub fn all(targets: &[Target]) -> Vec<Job> {
+        let mut jobs: Vec<Job> = Vec::new();
+        for target in targets {
+            for way in target.ci.iter().flat_map(|ci| &ci.ways) {
+                for job in [Breadth::Whole, Breadth::Quick].into_iter().flat_map(|b| Job::of(target, way, b)) {
+                    if !jobs.contains(&job) {
+                        jobs.push(job);
+                    }
+                }
+            }
+        }
+        jobs
+    }
+
+    /// `ARCH-vm-quick`, `ARCH-vm-1of2`: what reports, artifacts and `--like-ci` know the job by. It does not say
+    /// which machine takes it, which may change.
+    pub fn id(&self) -> String {
+        let quick = if self.breadth == Breadth::Quick { "-quick" } else { "" };
+        let shard = self.shard.map_or_else(String::new, |(i, n)| format!("-{i}of{n}"));
+        format!("{}-{}{quick}{shard}", self.arch, self.mode)
+    }
+
+    /// The words behind `cargo xtask`.
+    pub fn words(&self, quick: &Quick) -> Vec<String> {
+        let mut words = match self.mode {
+            Mode::Build => vec!["build", "--arch", &self.arch],
+            Mode::Native | Mode::User => vec!["ci", "--arch", &self.arch, "--provider", "process"],
+            Mode::Vm => vec!["ci", "--arch", &self.arch, "--provider", "qemu"],
+        };
+        let level = serde_json::to_value(quick.level).ok().and_then(|level| level.as_str().map(str::to_owned));
+        if self.breadth == Breadth::Quick {
+            words.extend(level.iter().flat_map(|level| ["--level", level]));
+            words.extend(quick.profiles.iter().flat_map(|profile| ["--profile", profile]));
+        }
+        let shard = self.shard.map(|(i, n)| format!("{i}/{n}"));
+        words.extend(shard.iter().flat_map(|shard| ["--shard", shard]));
+        words.into_iter().map(str::to_owned).collect()
+    }
+}

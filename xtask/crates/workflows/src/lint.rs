@@ -1,0 +1,182 @@
+//! Our own rules for rendered workflows. What general linters know (the schema, contexts, known weaknesses) is theirs.
+//!
+//! The rule behind most: a step has no logic. It is one command, so that a laptop can run it too.
+
+use serde_yaml::{Mapping, Value};
+
+use crate::lock::{Lock, is_commit};
+
+/// What a `run` step may begin with.
+const COMMANDS: [&str; 4] = ["cargo ", "sudo apt-get ", "pipx install ", "go install "];
+/// What makes more of a command than one command. `*` and `"$NAME"` are no logic.
+const SHELL: [&str; 9] = [";", "|", "&", "<", ">", "`", "$(", "\\", "\n"];
+/// They run with the rights of the repository on what a stranger has sent.
+const EVENTS: [&str; 3] = ["pull_request_target", "workflow_run", "issue_comment"];
+/// Where a stranger's code runs.
+const OPEN: &str = "pull_request";
+
+/// Labels that come from the matrix.
+const MATRIX: [&str; 2] = ["${{ fromJSON(inputs.runs_on) }}", "${{ matrix.runs_on }}"];
+
+/// A file that is looked at.
+pub struct File<'a> {
+    /// `.github/workflows/ci.yml`.
+    pub name: &'a str,
+    pub text: &'a str,
+}
+
+/// What commands are held against: whether the command line takes these words behind `cargo xtask`.
+pub type Takes<'a> = &'a dyn Fn(&[&str]) -> Result<(), String>;
+
+/// Every broken rule, a line each, in the order of the files.
+pub fn lint(files: &[File<'_>], lock: &Lock, takes: Takes<'_>) -> Vec<String> {
+    let mut faults = Vec::new();
+    for file in files {
+        let names = files.iter().map(|file| file.name).collect();
+        let mut linter = Linter { file: file.name, names, lock, takes, faults: Vec::new() };
+        linter.file(file.text);
+        faults.append(&mut linter.faults);
+    }
+    faults
+}
+
+struct Linter<'a> {
+    file: &'a str,
+    /// Of all files.
+    names: Vec<&'a str>,
+    lock: &'a Lock,
+    takes: Takes<'a>,
+    faults: Vec<String>,
+}
+
+impl Linter<'_> {
+    fn fault(&mut self, place: &str, rule: &str) {
+        let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+        self.faults.push(format!("{}: {place}{rule}", self.file));
+    }
+
+    fn require(&mut self, holds: bool, place: &str, rule: &str) {
+        if !holds {
+            self.fault(place, rule);
+        }
+    }
+
+    fn file(&mut self, text: &str) {
+        let workflow: Value = match serde_yaml::from_str(text) {
+            Ok(workflow) => workflow,
+            Err(error) => return self.fault("", &format!("is no YAML: {error}")),
+        };
+        let events = keys(&workflow["on"]);
+        for event in events.iter().filter(|event| EVENTS.contains(&event.as_str())) {
+            self.fault("on", &format!("{event} runs with the repository's rights on what a stranger has sent"));
+        }
+        self.require(!events.is_empty(), "on", "no event starts it");
+        let empty = workflow["permissions"].as_mapping().is_some_and(Mapping::is_empty);
+        self.require(empty, "permissions", "must be {} at the top; each job says what it needs");
+        if events.iter().any(|event| event != "workflow_call") {
+            let group = workflow["concurrency"]["group"].is_string();
+            self.require(group, "concurrency", "needs a group: else runs of the same branch pile up");
+        }
+        if text.contains("runner.arch") {
+            self.fault("", "runner.arch is wrong on ported runners; the architecture is in the matrix");
+        }
+        let open = events.iter().any(|event| event == OPEN);
+        let jobs = workflow["jobs"].as_mapping().cloned().unwrap_or_default();
+        self.require(!jobs.is_empty(), "jobs", "there is none");
+        for (name, job) in &jobs {
+            self.job(name.as_str().unwrap_or_default(), job, open);
+        }
+    }
+
+    fn job(&mut self, name: &str, job: &Value, open: bool) {
+        let place = format!("job {name}");
+        let permissions = &job["permissions"];
+        self.require(permissions.is_mapping(), &place, "needs permissions of its own");
+        for (what, level) in permissions.as_mapping().into_iter().flatten() {
+            let level = level.as_str().unwrap_or_default();
+            if level != "read" && level != "none" && open {
+                let what = what.as_str().unwrap_or_default();
+                self.fault(&place, &format!("{what}: {level} where a stranger's code runs"));
+            }
+        }
+        if job["strategy"]["matrix"].as_str().is_some_and(|matrix| matrix.contains("fromJSON")) {
+            // GitHub fails a workflow whose matrix has no entry.
+            let guarded = job["if"].as_str().is_some_and(|condition| condition.contains("has_jobs == 'true'"));
+            self.require(guarded, &place, "a matrix that may be empty needs `if: … has_jobs == 'true'`");
+            let all = job["strategy"]["fail-fast"].as_bool() == Some(false);
+            self.require(all, &place, "needs fail-fast: false: one architecture must not end the others");
+        }
+        if let Some(uses) = job["uses"].as_str() {
+            let known = uses.strip_prefix("./").is_some_and(|file| self.names.contains(&file));
+            return self.require(known, &place, &format!("calls {uses}, which is none of our workflows"));
+        }
+        self.require(!job["timeout-minutes"].is_null(), &place, "needs timeout-minutes; GitHub's own is six hours");
+        self.machine(&place, &job["runs-on"]);
+        for (index, step) in job["steps"].as_sequence().into_iter().flatten().enumerate() {
+            self.step(&format!("{place}, step {}", index + 1), step);
+        }
+    }
+
+    /// Self-hosted machines are only reached through the matrix, which knows whose code it is.
+    fn machine(&mut self, place: &str, runs_on: &Value) {
+        let good = runs_on.as_str().is_some_and(|label| MATRIX.contains(&label) || is_hosted(label));
+        self.require(good, place, "runs-on must be one of GitHub's own labels, or come from the matrix");
+    }
+
+    fn step(&mut self, place: &str, step: &Value) {
+        if let Some(uses) = step["uses"].as_str() {
+            return self.uses(place, uses, step);
+        }
+        let Some(run) = step["run"].as_str() else { return self.fault(place, "neither runs nor uses anything") };
+        self.require(!run.contains("${{"), place, "no ${{ }} in run: pass it through env, and quote the variable");
+        let run = run.trim();
+        let shell = SHELL.iter().find(|sign| run.contains(**sign));
+        if let Some(sign) = shell {
+            self.fault(place, &format!("{sign:?} in run: a step is one command; logic belongs into cargo xtask"));
+        }
+        let known = COMMANDS.iter().any(|command| run.starts_with(command));
+        self.require(known, place, &format!("must begin with one of: {}", COMMANDS.map(str::trim).join(", ")));
+        if let Some(words) = run.strip_prefix("cargo xtask ").filter(|_| shell.is_none()) {
+            let words: Vec<String> = words.split_whitespace().map(|word| word.replace('"', "")).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            if let Err(why) = (self.takes)(&words) {
+                self.fault(place, &format!("`{run}` is no command: {why}"));
+            }
+        }
+    }
+
+    fn uses(&mut self, place: &str, uses: &str, step: &Value) {
+        let (name, commit) = uses.split_once('@').unwrap_or((uses, ""));
+        match self.lock.get(name) {
+            None => self.fault(place, &format!("{name} is not in workflows/actions.lock")),
+            Some(action) if action.commit != commit => {
+                let rule = if is_commit(commit) { "another commit than the lock's" } else { "a version that can move" };
+                self.fault(place, &format!("{uses} is {rule}"));
+            }
+            Some(_) => {}
+        }
+        if name.ends_with("/checkout") {
+            let kept = step["with"]["persist-credentials"].as_bool() != Some(false);
+            self.require(!kept, place, "needs persist-credentials: false: else every later step can push");
+        }
+    }
+}
+
+/// `ubuntu-24.04`, `ubuntu-24.04-arm`. Labels of donated machines begin like these: `ubuntu-24.04-NAME`.
+fn is_hosted(label: &str) -> bool {
+    let version = label.strip_prefix("ubuntu-").map(|rest| rest.strip_suffix("-arm").unwrap_or(rest));
+    version.is_some_and(|version| !version.is_empty() && version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
+/// `on: push`, `on: [push]`, `on: {push: …}`.
+fn keys(on: &Value) -> Vec<String> {
+    match on {
+        Value::String(one) => vec![one.clone()],
+        Value::Sequence(all) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Value::Mapping(all) => all.keys().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

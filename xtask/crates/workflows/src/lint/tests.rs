@@ -1,0 +1,100 @@
+//! A good workflow, and each rule with what breaks it.
+
+use super::*;
+
+const GOOD: &str = r#"
+on:
+  push:
+  pull_request:
+permissions: {}
+concurrency: {group: "a-${{ github.ref }}"}
+jobs:
+  plan:
+    runs-on: ubuntu-24.04
+    timeout-minutes: 5
+    permissions: {contents: read}
+    steps:
+      - uses: actions/checkout@COMMIT
+        with: {persist-credentials: false}
+      - env: {ID: "${{ inputs.id }}"}
+        run: cargo xtask known "$ID" --flag
+      - run: sudo apt-get update
+      - run: cargo xtask known results/*/*
+  arch:
+    needs: plan
+    if: ${{ needs.plan.outputs.has_jobs == 'true' }}
+    permissions: {contents: read}
+    strategy:
+      fail-fast: false
+      matrix: ${{ fromJSON(needs.plan.outputs.matrix) }}
+    uses: ./.github/workflows/w.yml
+  run:
+    runs-on: ${{ fromJSON(inputs.runs_on) }}
+    timeout-minutes: ${{ inputs.timeout }}
+    permissions: {}
+    steps:
+      - run: cargo fmt
+"#;
+
+fn faults(text: &str) -> Vec<String> {
+    let lock = Lock::parse(&format!("actions/checkout v7 {}\n", "1".repeat(40))).unwrap();
+    let text = text.replace("COMMIT", &"1".repeat(40));
+    let takes = |words: &[&str]| if words[0] == "known" { Ok(()) } else { Err(format!("no {}", words[0])) };
+    lint(&[File { name: ".github/workflows/w.yml", text: &text }], &lock, &takes)
+}
+
+#[test]
+fn a_good_workflow_has_no_faults() {
+    assert_eq!(faults(GOOD), [""; 0]);
+}
+
+#[test]
+fn each_rule_is_broken_by_something() {
+    let moved = "2".repeat(40);
+    for (from, to, expected) in [
+        ("  pull_request:\n", "  pull_request_target:\n", "on: pull_request_target runs with"),
+        ("  pull_request:\n", "  workflow_run:\n", "on: workflow_run runs with"),
+        ("\npermissions: {}\n", "\n", "permissions: must be {} at the top"),
+        ("\npermissions: {}\n", "\npermissions: write-all\n", "permissions: must be {} at the top"),
+        ("\nconcurrency:", "\nx:", "concurrency: needs a group"),
+        ("ID: \"${{ inputs.id }}\"", "ID: \"${{ runner.arch }}\"", "runner.arch is wrong"),
+        ("    permissions: {}\n", "", "job run: needs permissions of its own"),
+        ("    permissions: {}\n", "    permissions: write-all\n", "job run: needs permissions of its own"),
+        (
+            "    permissions: {}\n",
+            "    permissions: {contents: write}\n",
+            "job run: contents: write where a stranger's",
+        ),
+        ("    timeout-minutes: 5\n", "", "job plan: needs timeout-minutes"),
+        ("== 'true'", "!= 'false'", "job arch: a matrix that may be empty needs"),
+        ("      fail-fast: false\n", "", "job arch: needs fail-fast: false"),
+        (
+            "uses: ./.github/workflows/w.yml",
+            "uses: ./.github/workflows/x.yml",
+            "job arch: calls ./.github/workflows/x.yml",
+        ),
+        ("uses: ./.github/workflows/w.yml", "uses: a/b/.github/workflows/w.yml@main", "job arch: calls a/b"),
+        ("ubuntu-24.04", "ubuntu-24.04-board", "job plan: runs-on must be"),
+        ("ubuntu-24.04", "self-hosted", "job plan: runs-on must be"),
+        ("ubuntu-24.04", "[self-hosted, linux]", "job plan: runs-on must be"),
+        ("ubuntu-24.04", "\"ubuntu-${{ inputs.x }}\"", "job plan: runs-on must be"),
+        ("@COMMIT", "@v7", "step 1: actions/checkout@v7 is a version that can move"),
+        ("@COMMIT", &format!("@{moved}"), "is another commit than the lock's"),
+        ("actions/checkout@COMMIT", "some/action@COMMIT", "step 1: some/action is not in workflows/actions.lock"),
+        ("persist-credentials: false", "fetch-depth: 1", "step 1: needs persist-credentials: false"),
+        ("\"$ID\"", "${{ inputs.id }}", "step 2: no ${{ }} in run"),
+        ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask known | tee x", "step 2: \"|\" in run"),
+        ("run: cargo xtask known \"$ID\" --flag", "run: 'cargo xtask known && true'", "step 2: \"&\" in run"),
+        ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask known $(id)", "step 2: \"$(\" in run"),
+        ("run: cargo xtask known \"$ID\" --flag", "run: \"cargo xtask known\\ncargo x\"", "step 2: \"\\n\" in run"),
+        ("run: cargo xtask known \"$ID\" --flag", "run: ./do-it", "step 2: must begin with one of: cargo, sudo"),
+        ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask gone", "`cargo xtask gone` is no command: no gone"),
+        ("- run: cargo fmt", "- name: x", "job run, step 1: neither runs nor uses anything"),
+        ("jobs:", "job:", "jobs: there is none"),
+    ] {
+        assert_eq!(GOOD.matches(from).count(), 1, "{from:?} must be there once");
+        let faults = faults(&GOOD.replace(from, to));
+        assert!(faults.iter().any(|fault| fault.contains(expected)), "{to:?}: {faults:?}");
+    }
+    assert!(faults("a: [")[0].contains("is no YAML"));
+}

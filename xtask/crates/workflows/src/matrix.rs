@@ -1,0 +1,271 @@
+//! From an event to the list of jobs, as GitHub's `strategy.matrix` takes it.
+
+use std::collections::BTreeSet;
+
+use model::{MatrixData, Mode, Runner, Target, Way};
+use serde::Serialize;
+
+use crate::changed::{Scope, scope};
+use crate::event::{Event, Origin};
+use crate::job::{Breadth, Job};
+
+/// What GitHub takes at most.
+pub const MOST_JOBS: usize = 256;
+
+/// Minutes to compile the harness on a slow board and look around.
+const LOOK: u32 = 60;
+
+/// What the matrix is asked for.
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    pub targets: &'a [Target],
+    pub data: &'a MatrixData,
+    pub event: Event,
+    pub origin: Origin,
+    /// GOARCHes; empty means all.
+    pub only: &'a [String],
+    /// Whether runners that are not GitHub's may be used at all.
+    pub self_hosted: bool,
+    /// Names of runners that this repository has although the data does not say so.
+    pub also: &'a [String],
+    /// Nothing that proves more than this.
+    pub at_most: Mode,
+    /// The files of the change; None: not known.
+    pub changed: Option<&'a [String]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Matrix {
+    /// By id.
+    pub include: Vec<Entry>,
+    /// Why it is these jobs, or none.
+    #[serde(skip)]
+    pub reason: String,
+    /// Where an architecture gets less than its best way, and why.
+    #[serde(skip)]
+    pub notes: Vec<String>,
+}
+
+/// One job. The keys are read by `workflows/*.yml`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Entry {
+    pub id: String,
+    pub arch: String,
+    /// The runner of `targets/matrix.yaml`.
+    pub machine: String,
+    pub mode: Mode,
+    pub runs_on: RunsOn,
+    /// Minutes.
+    pub timeout: u32,
+    pub experimental: bool,
+    pub self_hosted: bool,
+    /// For people: what `cargo xtask ci --like-ci ID` runs.
+    pub command: String,
+}
+
+/// `runs-on` takes one label or several.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum RunsOn {
+    One(String),
+    All(Vec<String>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MatrixError {
+    #[error("{0} jobs are more than GitHub's {MOST_JOBS} of one matrix; fewer shards, or --only")]
+    TooMany(usize),
+    #[error("unknown runner `{given}`; valid: {}", .valid.join(", "))]
+    UnknownRunner { given: String, valid: Vec<String> },
+    #[error("{arch}: no way of its `ci` can be taken here: {}", .why.join("; "))]
+    NoWay { arch: String, why: Vec<String> },
+    /// A bug of ours, found before it does harm.
+    #[error("job {0} would run a stranger's code on a machine that is not GitHub's")]
+    Stranger(String),
+}
+
+/// The jobs for what is asked.
+pub fn matrix(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
+    let valid = || ask.data.runners.iter().map(|runner| runner.name.clone());
+    if let Some(given) = ask.also.iter().find(|name| !valid().any(|valid| valid == **name)) {
+        return Err(MatrixError::UnknownRunner { given: given.clone(), valid: valid().collect() });
+    }
+    let (concerned, reason) = concerned(ask);
+    let mut matrix = Matrix { include: Vec::new(), reason, notes: Vec::new() };
+    for target in concerned {
+        add(&mut matrix, ask, target)?;
+    }
+    matrix.include.sort_by(|a, b| a.id.cmp(&b.id));
+    if matrix.include.len() > MOST_JOBS {
+        return Err(MatrixError::TooMany(matrix.include.len()));
+    }
+    guard(&matrix, ask)?;
+    Ok(matrix)
+}
+
+/// A job for each kind of machine that the repository has, to look at the machine itself.
+pub fn machines(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
+    let there = ask.data.runners.iter().filter(|runner| permitted(ask, Mode::Build, runner).is_ok());
+    let entry = |runner: &Runner| Entry {
+        id: format!("{}-machine", runner.name),
+        arch: runner.arch.clone(),
+        machine: runner.name.clone(),
+        mode: Mode::Native,
+        runs_on: RunsOn::new(&runner.labels),
+        timeout: LOOK,
+        experimental: false,
+        self_hosted: runner.owner.is_self_hosted(),
+        command: format!("cargo xtask doctor --arch {}", runner.arch),
+    };
+    let matrix =
+        Matrix { include: there.map(entry).collect(), reason: "each kind of machine".into(), notes: Vec::new() };
+    guard(&matrix, ask)?;
+    Ok(matrix)
+}
+
+/// The architectures that have jobs, and why these.
+fn concerned<'a>(ask: &Ask<'a>) -> (Vec<&'a Target>, String) {
+    let scope = ask.changed.map_or(Scope::Everything, |files| scope(files, ask.targets, &ask.data.documents));
+    let wanted = |target: &&Target| ask.only.is_empty() || ask.only.contains(&target.name);
+    let all = ask.targets.iter().filter(|target| target.ci.is_some()).filter(wanted);
+    let asked = if ask.only.is_empty() { "all architectures" } else { "what was asked for" };
+    match scope {
+        Scope::Everything => (all.collect(), asked.to_owned()),
+        Scope::Documents => (Vec::new(), "only documents have changed: there is nothing to test".into()),
+        Scope::Architectures(names) => {
+            let reason = format!("only files of {} have changed", names.join(", "));
+            (all.filter(|target| names.contains(&target.name)).collect(), reason)
+        }
+    }
+}
+
+fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), MatrixError> {
+    let Some(ci) = &target.ci else { return Ok(()) };
+    let mut passed_over: Vec<(&Way, Refusal)> = Vec::new();
+    for way in &ci.ways {
+        let Some(runner) = ask.data.runners.iter().find(|runner| runner.name == way.runner) else { continue };
+        if let Err(refusal) = permitted(ask, way.mode, runner) {
+            passed_over.push((way, refusal));
+            continue;
+        }
+        matrix.notes.extend(
+            passed_over
+                .iter()
+                .map(|(over, why)| format!("{}: not {} on {}: {}", target.name, over.mode, over.runner, why.text())),
+        );
+        // What would have counted runs elsewhere now: that must not fail a stranger's change.
+        let instead = passed_over.iter().any(|(_, why)| *why == Refusal::Stranger);
+        let experimental = ci.experimental || instead;
+        let breadth = breadth(way.mode, ask.event);
+        matrix.include.extend(Job::of(target, way, breadth).iter().map(|job| Entry {
+            id: job.id(),
+            arch: job.arch.clone(),
+            machine: runner.name.clone(),
+            mode: job.mode,
+            runs_on: RunsOn::new(&runner.labels),
+            timeout: way.minutes,
+            experimental,
+            self_hosted: runner.owner.is_self_hosted(),
+            command: format!("cargo xtask {}", job.words(&ask.data.quick).join(" ")),
+        }));
+        return Ok(());
+    }
+    let why = passed_over.iter().map(|(way, why)| format!("{} on {}: {}", way.mode, way.runner, why.text()));
+    Err(MatrixError::NoWay { arch: target.name.clone(), why: why.collect() })
+}
+
+/// Emulation is slow: where somebody waits, it takes a part of the checks.
+pub(crate) fn breadth(mode: Mode, event: Event) -> Breadth {
+    if mode == Mode::Native || event.is_patient() { Breadth::Whole } else { Breadth::Quick }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    Stranger,
+    Unwanted,
+    Unavailable,
+    TooGood,
+}
+
+impl Refusal {
+    fn text(self) -> &'static str {
+        match self {
+            Refusal::Stranger => "a pull request from a fork gets no self-hosted runner",
+            Refusal::Unwanted => "self-hosted runners are not wanted",
+            Refusal::Unavailable => "this repository does not have that runner",
+            Refusal::TooGood => "less is wanted",
+        }
+    }
+}
+
+/// The availability is asked first: what is not there is no loss for a stranger.
+fn permitted(ask: &Ask<'_>, mode: Mode, runner: &Runner) -> Result<(), Refusal> {
+    let self_hosted = runner.owner.is_self_hosted();
+    if mode < ask.at_most {
+        return Err(Refusal::TooGood);
+    }
+    if !runner.available && !ask.also.contains(&runner.name) {
+        return Err(Refusal::Unavailable);
+    }
+    if self_hosted && ask.origin == Origin::Stranger {
+        return Err(Refusal::Stranger);
+    }
+    if self_hosted && !ask.self_hosted {
+        return Err(Refusal::Unwanted);
+    }
+    Ok(())
+}
+
+/// Looks at the labels alone, whatever led to them.
+fn guard(matrix: &Matrix, ask: &Ask<'_>) -> Result<(), MatrixError> {
+    let hosted: Vec<RunsOn> = ask
+        .data
+        .runners
+        .iter()
+        .filter(|runner| !runner.owner.is_self_hosted())
+        .map(|runner| RunsOn::new(&runner.labels))
+        .collect();
+    let bad = |entry: &&Entry| entry.self_hosted || !hosted.contains(&entry.runs_on);
+    match matrix.include.iter().find(bad) {
+        Some(entry) if ask.origin == Origin::Stranger => Err(MatrixError::Stranger(entry.id.clone())),
+        _ => Ok(()),
+    }
+}
+
+impl RunsOn {
+    fn new(labels: &[String]) -> RunsOn {
+        match labels {
+            [label] => RunsOn::One(label.clone()),
+            _ => RunsOn::All(labels.to_vec()),
+        }
+    }
+}
+
+impl std::fmt::Display for RunsOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RunsOn::One(label) => f.write_str(label),
+            RunsOn::All(labels) => f.write_str(&labels.join(" + ")),
+        }
+    }
+}
+
+impl Matrix {
+    /// The architectures of which some checks are run: those that must leave results of checks.
+    pub fn tested(&self) -> BTreeSet<&str> {
+        self.include.iter().filter(|entry| entry.mode != Mode::Build).map(|entry| entry.arch.as_str()).collect()
+    }
+
+    /// The architectures whose failure is only a warning.
+    pub fn experimental(&self) -> BTreeSet<&str> {
+        self.include.iter().filter(|entry| entry.experimental).map(|entry| entry.arch.as_str()).collect()
+    }
+
+    /// The matrix as one line of JSON.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Which jobs an event makes, and above all which it must never make.
+
+use std::collections::BTreeMap;
+
+use model::{ByteOrder, Ci, ElfFacts, Level, Owner, Quick};
+
+use super::*;
+
+fn runner(name: &str, arch: &str, labels: &[&str], owner: Owner, available: bool) -> Runner {
+    let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+    Runner { name: name.into(), arch: arch.into(), labels, owner, available, note: "x".into() }
+}
+
+fn target(name: &str, experimental: bool, ways: &[(Mode, &str, u32)]) -> Target {
+    let way = |(mode, runner, shards): &(Mode, &str, u32)| Way {
+        mode: *mode,
+        runner: (*runner).to_owned(),
+        minutes: 60,
+        shards: *shards,
+    };
+    Target {
+        name: name.into(),
+        title: name.into(),
+        aliases: Vec::new(),
+        elf: ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: 1 },
+        go_env: BTreeMap::new(),
+        emulator: None,
+        machine: None,
+        component_env: BTreeMap::new(),
+        ci: Some(Ci { experimental, ways: ways.iter().map(way).collect() }),
+    }
+}
+
+fn data() -> MatrixData {
+    MatrixData {
+        runners: vec![
+            runner("hosted", "one", &["ubuntu-24.04"], Owner::Github, true),
+            runner("board", "two", &["self-hosted", "linux", "two"], Owner::Own, true),
+            runner("gift", "three", &["ubuntu-24.04-three"], Owner::Donated, true),
+            runner("wish", "four", &["self-hosted", "four"], Owner::Own, false),
+        ],
+        quick: Quick { level: Level::Must, profiles: vec!["default".into(), "json".into()] },
+        documents: vec!["*.md".into(), "LICENSE".into()],
+    }
+}
+
+fn targets() -> Vec<Target> {
+    vec![
+        target("one", false, &[(Mode::Native, "hosted", 1), (Mode::Build, "hosted", 1)]),
+        target("two", false, &[(Mode::Native, "board", 1), (Mode::Vm, "hosted", 3), (Mode::Build, "hosted", 1)]),
+        target("three", false, &[(Mode::Native, "gift", 1), (Mode::User, "hosted", 1)]),
+        target("four", true, &[(Mode::Native, "wish", 1), (Mode::Vm, "hosted", 2), (Mode::Build, "hosted", 1)]),
+    ]
+}
+
+/// A question about these, changed by `change`.
+fn ask<R>(change: impl FnOnce(&mut Ask<'_>), look: impl FnOnce(Result<Matrix, MatrixError>) -> R) -> R {
+    let (targets, data) = (targets(), data());
+    let mut ask = Ask {
+        targets: &targets,
+        data: &data,
+        event: Event::Push,
+        origin: Origin::Repository,
+        only: &[],
+        self_hosted: true,
+        also: &[],
+        at_most: Mode::Native,
+        changed: None,
+    };
+    change(&mut ask);
+    look(matrix(&ask))
+}
+
+fn ids(change: impl FnOnce(&mut Ask<'_>)) -> Vec<String> {
+    ask(change, |matrix| matrix.unwrap().include.into_iter().map(|entry| entry.id).collect())
+}
+
+#[test]
+fn each_architecture_gets_its_best_way() {
+    assert_eq!(ids(|_| ()), ["four-vm-quick", "one-native", "three-native", "two-native"]);
+    let nightly = ids(|ask| ask.event = Event::Schedule);
+    assert_eq!(nightly, ["four-vm-1of2", "four-vm-2of2", "one-native", "three-native", "two-native"]);
+    let own = ["wish".to_owned()];
+    let (targets, data) = (targets(), data());
+    let ask = Ask {
+        targets: &targets,
+        data: &data,
+        event: Event::Push,
+        origin: Origin::Repository,
+        only: &[],
+        self_hosted: true,
+        also: &own,
+        at_most: Mode::Native,
+        changed: None,
+    };
+    assert!(matrix(&ask).unwrap().include.iter().any(|entry| entry.id == "four-native"));
+    let unknown = ["wisch".to_owned()];
+    let error = matrix(&Ask { also: &unknown, ..ask }).unwrap_err();
+    assert_eq!(error.to_string(), "unknown runner `wisch`; valid: hosted, board, gift, wish");
+}
+
+#[test]
+fn without_self_hosted_runners_or_with_less_wanted_it_falls_back() {
+    assert_eq!(ids(|ask| ask.self_hosted = false), ["four-vm-quick", "one-native", "three-user-quick", "two-vm-quick"]);
+    assert_eq!(ids(|ask| ask.at_most = Mode::Vm), ["four-vm-quick", "one-build", "three-user-quick", "two-vm-quick"]);
+    let none = ask(|ask| ask.at_most = Mode::Build, |matrix| matrix.unwrap_err().to_string());
+    let expected =
+        "three: no way of its `ci` can be taken here: native on gift: less is wanted; user on hosted: less is wanted";
+    assert_eq!(none, expected);
+}
+
+#[test]
+fn a_strangers_code_never_reaches_a_machine_that_is_not_githubs() {
+    for event in Event::ALL {
+        for also in [&[][..], &["wish".to_owned(), "board".to_owned(), "gift".to_owned()]] {
+            let (targets, data) = (targets(), data());
+            let ask = Ask {
+                targets: &targets,
+                data: &data,
+                event,
+                origin: Origin::Stranger,
+                only: &[],
+                self_hosted: true,
+                also,
+                at_most: Mode::Native,
+                changed: None,
+            };
+            let matrix = matrix(&ask).unwrap();
+            assert_eq!(
+                matrix.include.iter().map(|entry| &entry.arch).collect::<std::collections::BTreeSet<_>>().len(),
+                4
+            );
+            for entry in &matrix.include {
+                assert_eq!(
+                    (&entry.runs_on, entry.self_hosted),
+                    (&RunsOn::One("ubuntu-24.04".into()), false),
+                    "{entry:?}"
+                );
+            }
+            // What would have counted natively only warns where it is emulated instead.
+            let two = matrix.include.iter().find(|entry| entry.arch == "two").unwrap();
+            assert!(two.experimental && two.id.starts_with("two-vm"), "{two:?}");
+            assert!(matrix.notes.iter().any(|note| note.contains("a fork gets no self-hosted runner")));
+        }
+    }
+}
+
+#[test]
+fn a_matrix_that_would_break_the_rule_is_refused_whatever_made_it() {
+    let (targets, data) = (targets(), data());
+    let ask = Ask {
+        targets: &targets,
+        data: &data,
+        event: Event::PullRequest,
+        origin: Origin::Stranger,
+        only: &[],
+        self_hosted: true,
+        also: &[],
+        at_most: Mode::Native,
+        changed: None,
+    };
+    let good = matrix(&ask).unwrap();
+    let with = |change: fn(&mut Entry)| {
+        let mut matrix = good.clone();
+        change(&mut matrix.include[1]);
+        guard(&matrix, &ask).is_err()
+    };
+    assert!(!with(|_| ()));
+    assert!(with(|entry| entry.self_hosted = true));
+    assert!(with(|entry| entry.runs_on = RunsOn::One("ubuntu-24.04-three".into())));
+    assert!(with(|entry| entry.runs_on = RunsOn::All(vec!["self-hosted".into(), "linux".into(), "two".into()])));
+    // What the data calls GitHub's and is not is refused by the rules of the target data.
+}
+
+#[test]
+fn a_change_asks_for_what_it_concerns() {
+    for (files, expected) in [
+        (&["README.md", "xtask/README.md", "LICENSE"][..], &[][..]),
+        (&["targets/two.yaml"], &["two-native"]),
+        (&["targets/two.lock", "targets/one.yaml", "a/README.md"], &["one-native", "two-native"]),
+        (&["targets/two.yaml", "xtask/src/main.rs"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
+        (&["targets/profiles.yaml"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
+        (&["targets/new.yaml"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
+        (&["x/targets/two.yaml"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
+        (&[".md"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
+        (&[], &["four-vm-quick", "one-native", "three-native", "two-native"]),
+    ] {
+        let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+        assert_eq!(ids(|ask| ask.changed = Some(&*Box::leak(files.clone().into_boxed_slice()))), expected, "{files:?}");
+    }
+    let documents = ["x.md".to_owned()].to_vec().leak();
+    let reason = ask(|ask| ask.changed = Some(documents), |matrix| matrix.unwrap().reason);
+    assert_eq!(reason, "only documents have changed: there is nothing to test");
+    let none = ids(|ask| {
+        ask.only = vec!["one".to_owned()].leak();
+        ask.changed = Some(vec!["targets/two.yaml".to_owned()].leak());
+    });
+    assert!(none.is_empty(), "{none:?}");
+}
+
+#[test]
+fn more_jobs_than_github_takes_are_refused() {
+    let many: Vec<Target> = (0..20)
+        .map(|n| target(&format!("t{n}"), false, &[(Mode::Vm, "hosted", 13), (Mode::Build, "hosted", 1)]))
+        .collect();
+    let refused = ask(
+        |ask| {
+            ask.targets = many.clone().leak();
+            ask.event = Event::Schedule;
+        },
+        |matrix| matrix.unwrap_err(),
+    );
+    assert_eq!(refused, MatrixError::TooMany(260));
+}
+
+#[test]
+fn the_json_is_what_workflows_read() {
+    let json = ask(|ask| ask.only = vec!["two".to_owned()].leak(), |matrix| matrix.unwrap().json());
+    let expected = concat!(
+        r#"{"include":[{"id":"two-native","arch":"two","machine":"board","mode":"native","runs_on":["self-hosted","linux","two"],"timeout":60,"#,
+        r#""experimental":false,"self_hosted":true,"command":"cargo xtask ci --arch two --provider process"}]}"#
+    );
+    assert_eq!(json, expected);
+    assert!(!json.contains('\n'));
+}
+
+#[test]
+fn an_id_stands_for_one_command() {
+    let mut commands: BTreeMap<String, String> = BTreeMap::new();
+    for job in Job::all(&targets()) {
+        let id = job.id();
+        assert!(id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{id}");
+        let command = job.words(&data().quick).join(" ");
+        assert_eq!(commands.insert(id.clone(), command), None, "{id} stands twice");
+    }
+    assert_eq!(commands["two-vm-quick"], "ci --arch two --provider qemu --level must --profile default --profile json");
+    assert_eq!(commands["two-vm-2of3"], "ci --arch two --provider qemu --shard 2/3");
+    assert_eq!(commands["two-build"], "build --arch two");
+    // Every job of every event is among them.
+    for event in Event::ALL {
+        for self_hosted in [true, false] {
+            for id in ids(|ask| (ask.event, ask.self_hosted) = (event, self_hosted)) {
+                assert!(commands.contains_key(&id), "{id}");
+            }
+        }
+    }
+}

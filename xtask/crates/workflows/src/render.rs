@@ -1,0 +1,139 @@
+//! From a source in `workflows/` to the file that a CI system reads.
+//!
+//! A source is YAML with two kinds of comment lines for us, and actions without versions:
+//! `# include: NAME` stands for the lines of `workflows/parts/NAME.yml`, `# jobs: KIND` for what [`crate::examples`] makes
+//! of the target data. Both keep their indentation.
+
+use std::collections::BTreeMap;
+
+use crate::lock::Lock;
+
+const INCLUDE: &str = "# include: ";
+const JOBS: &str = "# jobs: ";
+
+/// What sources refer to.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// By name without `.yml`.
+    pub steps: BTreeMap<String, String>,
+    /// Made from data, by kind.
+    pub jobs: BTreeMap<&'static str, String>,
+    pub lock: Lock,
+}
+
+/// `workflows/ci.yml:12: ...`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {rule}")]
+pub struct RenderError {
+    pub file: String,
+    pub line: usize,
+    pub rule: String,
+}
+
+/// The rendered file, with a head that says where it comes from. `file` is the source's name below the checkout.
+pub fn render(file: &str, source: &str, parts: &Parts) -> Result<String, RenderError> {
+    let mut text = format!("# Rendered from {file} by `cargo xtask workflows render`: edit that file.\n");
+    for (index, line) in source.lines().enumerate() {
+        let at = |rule: String| RenderError { file: file.to_owned(), line: index + 1, rule };
+        let indent = &line[..line.len() - line.trim_start().len()];
+        match directive(line.trim_start(), parts).map_err(at)? {
+            Some(lines) => {
+                for (number, line) in lines.lines().filter(|line| !line.starts_with("# ")).enumerate() {
+                    let pinned = pinned(line, &parts.lock)
+                        .map_err(|rule| at(format!("line {} of what stands for this: {rule}", number + 1)))?;
+                    text.push_str(if pinned.is_empty() { "" } else { indent });
+                    text.push_str(&pinned);
+                    text.push('\n');
+                }
+            }
+            None => {
+                text.push_str(&pinned(line, &parts.lock).map_err(at)?);
+                text.push('\n');
+            }
+        }
+    }
+    Ok(text)
+}
+
+fn directive<'a>(line: &str, parts: &'a Parts) -> Result<Option<&'a str>, String> {
+    let known = |names: Vec<&str>| names.join(", ");
+    if let Some(name) = line.strip_prefix(INCLUDE) {
+        let text = parts.steps.get(name);
+        let names = || known(parts.steps.keys().map(String::as_str).collect());
+        return text.map(|text| Some(text.as_str())).ok_or_else(|| format!("no part `{name}`; there are: {}", names()));
+    }
+    if let Some(kind) = line.strip_prefix(JOBS) {
+        let names = || known(parts.jobs.keys().copied().collect());
+        let text = parts.jobs.get(kind);
+        return text.map(|text| Some(text.as_str())).ok_or_else(|| format!("no jobs `{kind}`; there are: {}", names()));
+    }
+    Ok(None)
+}
+
+/// `uses: owner/name` with the commit behind it. What already has a version is a mistake: the lock is the only place.
+fn pinned(line: &str, lock: &Lock) -> Result<String, String> {
+    let Some((before, uses)) = line.split_once("uses: ") else { return Ok(line.to_owned()) };
+    if before.contains('#') || uses.starts_with("./") {
+        return Ok(line.to_owned());
+    }
+    let uses = uses.trim();
+    if uses.contains('@') {
+        return Err(format!("`{uses}` has a version: versions are in workflows/actions.lock"));
+    }
+    match lock.get(uses) {
+        Some(action) => Ok(format!("{before}uses: {uses}@{} # {}", action.commit, action.version)),
+        None => Err(format!("`{uses}` is not in workflows/actions.lock")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts() -> Parts {
+        let lock = format!("# why\na/cache v5 {}\n", "0a".repeat(20));
+        Parts {
+            steps: [("setup".to_owned(), "# What it is.\n- uses: a/cache/restore\n\n- run: x\n".to_owned())].into(),
+            jobs: [("all", "one:\n  a: 1\n".to_owned())].into(),
+            lock: Lock::parse(&lock).unwrap(),
+        }
+    }
+
+    #[test]
+    fn parts_are_indented_and_actions_pinned() {
+        let source = "jobs:\n  # jobs: all\n  b:\n    steps:\n      # include: setup\n      - uses: a/cache\n      - uses: ./x\n";
+        let text = render("workflows/x.yml", source, &parts()).unwrap();
+        let commit = "0a".repeat(20);
+        let expected = format!(
+            "# Rendered from workflows/x.yml by `cargo xtask workflows render`: edit that file.\njobs:\n  one:\n    a: 1\n  \
+             b:\n    steps:\n      - uses: a/cache/restore@{commit} # v5\n\n      - run: x\n      - uses: \
+             a/cache@{commit} # v5\n      - uses: ./x\n"
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_refused_with_its_line() {
+        for (source, expected) in [
+            ("a:\n# include: nothing\n", "w.yml:2: no part `nothing`; there are: setup"),
+            ("# jobs: some\n", "w.yml:1: no jobs `some`; there are: all"),
+            ("- uses: a/b\n", "w.yml:1: `a/b` is not in workflows/actions.lock"),
+            ("- uses: a/cache@v5\n", "w.yml:1: `a/cache@v5` has a version: versions are in workflows/actions.lock"),
+        ] {
+            assert_eq!(render("w.yml", source, &parts()).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_lock_holds_commits_and_nothing_that_moves() {
+        for (line, expected) in [
+            ("a/b v1", "actions.lock:1: expected NAME VERSION COMMIT"),
+            ("a/b v1 v1", "actions.lock:1: the commit must be 40 lower-case hex digits; a tag can be moved"),
+            ("b v1 x", "actions.lock:1: expected OWNER/NAME; folders of an action are locked with it"),
+        ] {
+            assert_eq!(Lock::parse(line).unwrap_err(), expected);
+        }
+        let twice = format!("a/b v1 {0}\na/b v2 {0}\n", "0".repeat(40));
+        assert_eq!(Lock::parse(&twice).unwrap_err(), "actions.lock:2: a/b is locked twice");
+    }
+}

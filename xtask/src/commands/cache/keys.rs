@@ -1,0 +1,78 @@
+//! `cargo xtask cache keys`: under which keys a CI system keeps what is slow to make. What decides them is read here.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use model::Exit;
+use proc::exec::{Shell, cmd, run as exec};
+use targets::Catalogue;
+use workflows::{Inputs, Keys};
+
+use crate::args::KeysOptions;
+use crate::commands::{github, host_target, print, print_json, target};
+use crate::failure::{Failure, OrExit};
+
+const ASK: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(data: &Path, root: &Path, options: &KeysOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(data)?;
+    let target = target(&catalogue, options.arch.as_deref())?;
+    let host = host_target(&catalogue)?;
+    let keys = keys(data, root, &target.name, &host.name).or_exit(Exit::Infrastructure)?;
+    if options.json {
+        print_json(&keys)?;
+    } else if options.github_output {
+        let outputs = keys.named().into_iter().flat_map(|(name, key)| {
+            [(name.to_owned(), key.key.clone()), (format!("{name}_restore"), key.restore.clone())]
+        });
+        github::outputs(&options.github, &outputs.collect::<Vec<_>>()).or_exit(Exit::Infrastructure)?;
+    } else {
+        for (name, key) in keys.named() {
+            print(&format!("{name:10}  {}  {}\n", key.key, key.paths.join(" ")));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn keys(data: &Path, root: &Path, arch: &str, host: &str) -> anyhow::Result<Keys> {
+    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()));
+    let shell = Shell::new()?;
+    let rustc = exec(cmd!(shell, "rustc --version"), ASK)?.stdout;
+    // Where there is none, or one that is too old, that of the lock is fetched.
+    let go = exec(cmd!(shell, "go env GOVERSION"), ASK).map_or_else(|_| String::new(), |output| output.stdout);
+    Ok(Keys::of(&Inputs {
+        arch,
+        host,
+        components: &components(data)?,
+        target: &read(&data.join(format!("{arch}.yaml")))?,
+        packages: &read(&data.join(format!("{arch}.lock")))?,
+        go: &format!("{}{go}", read(&data.join("go.lock"))?),
+        profiles: &read(&data.join("profiles.yaml"))?,
+        cargo: &read(&root.join("Cargo.lock"))?,
+        rustc: &rustc,
+    }))
+}
+
+/// What is built, by name below `targets`, in a fixed order.
+fn components(data: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let mut files = vec![data.join("components.yaml")];
+    for folder in sorted(&data.join("components"))? {
+        files.extend(sorted(&folder)?);
+    }
+    let named = |file: std::path::PathBuf| {
+        let name = file.strip_prefix(data).unwrap_or(&file).display().to_string();
+        let text = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
+        Ok((name, text))
+    };
+    files.into_iter().map(named).collect()
+}
+
+fn sorted(folder: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let entries = entries.with_context(|| format!("failed to read {}", folder.display()))?;
+    let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
+    paths.sort();
+    Ok(paths)
+}

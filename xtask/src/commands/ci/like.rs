@@ -1,0 +1,73 @@
+//! `cargo xtask ci --like-ci ID`: one job of the matrix as CI runs it, on whichever machine. The workflow calls it too, so
+//! there is no other way to run a job.
+
+use anyhow::{Context, anyhow};
+use clap::Parser;
+use model::{Exit, Mode, Target};
+use proc::progress;
+use targets::Catalogue;
+use workflows::Job;
+
+use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions};
+use crate::commands::{build, host_target};
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id: &str) -> Result<Exit, Failure> {
+    let jobs = Job::all(&catalogue.targets);
+    let Some(job) = jobs.iter().find(|job| job.id() == id) else {
+        let ids: Vec<String> = jobs.iter().map(Job::id).collect();
+        return Err(Failure::usage(anyhow!("unknown job `{id}`; valid: {}", ids.join(", "))));
+    };
+    let host = host_target(catalogue).ok();
+    if let Some(why) = cannot(job, host) {
+        let instead = jobs.iter().filter(|other| other.arch == job.arch && cannot(other, host).is_none());
+        let instead: Vec<String> = instead.map(Job::id).collect();
+        return Err(Failure::usage(anyhow!("{id} {why}; here: {}", instead.join(", "))));
+    }
+    let words = job.words(&catalogue.matrix.quick);
+    progress::say(&format!("{id}: cargo xtask {}", words.join(" ")));
+    let parsed = Args::try_parse_from(["cargo xtask".to_owned()].into_iter().chain(words));
+    match parsed.context("the job's command is not ours")?.command {
+        Command::Ci(job) => super::run(paths, &merged(job, options)),
+        Command::Build(job) => built(paths, &job, options),
+        _ => Err(anyhow!("a job is `ci` or `build`").into()),
+    }
+}
+
+/// Why the job would not be what its name says on this machine.
+fn cannot(job: &Job, host: Option<&Target>) -> Option<String> {
+    let host = host.map_or("of an unknown architecture", |host| host.name.as_str());
+    match job.mode {
+        Mode::Native if host != job.arch => {
+            Some(format!("needs a machine that is {} itself; this one is {host}", job.arch))
+        }
+        Mode::User if host == job.arch => Some(format!("would be native: this machine is {host}")),
+        _ => None,
+    }
+}
+
+/// What the job says, and beside it what does not change what is tested.
+fn merged(job: CiOptions, options: &CiOptions) -> CiOptions {
+    CiOptions {
+        arch: job.arch,
+        provider: ProviderOptions { provider: job.provider.provider, ..options.provider.clone() },
+        selection: job.selection,
+        shard: job.shard,
+        like_ci: None,
+        ..options.clone()
+    }
+}
+
+/// Leaves a record: the end of the workflow counts jobs by what they leave.
+fn built(paths: &Paths, job: &BuildOptions, options: &CiOptions) -> Result<Exit, Failure> {
+    let job = BuildOptions { sources: options.sources.clone(), dry_run: options.dry_run, ..job.clone() };
+    let exit = build::run(paths, &job)?;
+    if !job.dry_run {
+        let folder = paths.reports.join(format!("build-{}", job.arch.join("-")));
+        let record = serde_json::json!({"arch": job.arch, "exit": exit.code()}).to_string();
+        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("build.json"), record));
+        written.with_context(|| format!("failed to write {}", folder.display())).or_exit(Exit::Infrastructure)?;
+    }
+    Ok(exit)
+}

@@ -1,0 +1,114 @@
+//! `cargo xtask matrix`: the jobs of CI for an event, as GitHub's `strategy.matrix` takes them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use model::Exit;
+use proc::exec::{Shell, cmd, run as exec};
+use proc::progress;
+use serde_json::Value;
+use targets::Catalogue;
+use workflows::{Ask, Matrix};
+
+use super::{github, print};
+use crate::args::{MatrixOptions, given};
+use crate::failure::{Failure, OrExit};
+
+const GIT: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(data: &Path, root: &Path, options: &MatrixOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(data)?;
+    let only: Vec<String> = given(&options.only)
+        .iter()
+        .map(|name| Ok(catalogue.target(name)?.name.clone()))
+        .collect::<Result<_, Failure>>()?;
+    let payload = payload(options).or_exit(Exit::Usage)?;
+    let changed = changed(root, options).or_exit(Exit::Usage)?;
+    let ask = Ask {
+        targets: &catalogue.targets,
+        data: &catalogue.matrix,
+        event: options.event,
+        origin: options.event.origin(payload.as_ref()),
+        only: &only,
+        self_hosted: !options.no_self_hosted,
+        also: &given(&options.runners),
+        at_most: options.mode,
+        changed: changed.as_deref(),
+    };
+    let make = if options.machines { workflows::machines } else { workflows::matrix };
+    let matrix = make(&ask).map_err(Failure::usage)?;
+    let count = matrix.include.len();
+    matrix.notes.iter().for_each(|note| progress::say(note));
+    progress::say(&format!("{}: {count} jobs: {}", options.event.name(), matrix.reason));
+    print(&format!("{}\n", matrix.json()));
+    if options.github_output {
+        let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(",");
+        let outputs = [
+            ("matrix", matrix.json()),
+            ("has_jobs", (count > 0).to_string()),
+            ("count", count.to_string()),
+            ("reason", matrix.reason.clone()),
+            ("tested", list(matrix.tested())),
+            ("experimental", list(matrix.experimental())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value));
+        github::outputs(&options.github, &outputs).or_exit(Exit::Infrastructure)?;
+        github::summary(&options.github, &summary(options, &matrix)).or_exit(Exit::Infrastructure)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// What came with the event. That it is not there is for the event to judge; that it cannot be read is an error.
+fn payload(options: &MatrixOptions) -> anyhow::Result<Option<Value>> {
+    let Some(file) = options.event_file.as_deref().filter(|file| !file.as_os_str().is_empty()) else { return Ok(None) };
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("failed to read the event's {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))
+}
+
+/// The files of the change, if it was asked for.
+fn changed(root: &Path, options: &MatrixOptions) -> anyhow::Result<Option<Vec<String>>> {
+    if let Some(since) = options.since.as_deref().filter(|since| !since.is_empty()) {
+        if since.starts_with('-') {
+            return Err(anyhow!("`{since}` is no revision"));
+        }
+        let shell = Shell::new()?;
+        shell.change_dir(root);
+        let names = exec(cmd!(shell, "git diff --name-only --no-renames -z {since} HEAD --"), GIT)?.stdout;
+        return Ok(Some(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect()));
+    }
+    if options.changed.is_empty() {
+        return Ok(None);
+    }
+    let mut files = Vec::new();
+    for given in &options.changed {
+        match given.strip_prefix('@') {
+            None => files.push(given.clone()),
+            Some(list) => {
+                let text = std::fs::read_to_string(list).with_context(|| format!("failed to read {list}"))?;
+                files.extend(text.lines().filter(|line| !line.is_empty()).map(str::to_owned));
+            }
+        }
+    }
+    Ok(Some(files))
+}
+
+fn summary(options: &MatrixOptions, matrix: &Matrix) -> String {
+    let count = matrix.include.len();
+    let mut text = format!("### {count} jobs on {}: {}\n\n", options.event.name(), matrix.reason);
+    if count > 0 {
+        text.push_str("| job | on | minutes at most | on a laptop |\n| --- | --- | ---: | --- |\n");
+    }
+    for entry in &matrix.include {
+        let experimental = if entry.experimental { " (experimental)" } else { "" };
+        let (id, on, minutes) = (&entry.id, &entry.runs_on, entry.timeout);
+        text.push_str(&format!("| {id}{experimental} | {on} | {minutes} | `cargo xtask ci --like-ci {id}` |\n"));
+    }
+    if !matrix.notes.is_empty() {
+        text.push('\n');
+        matrix.notes.iter().for_each(|note| text.push_str(&format!("- {note}\n")));
+    }
+    text
+}

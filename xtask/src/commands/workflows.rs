@@ -1,0 +1,205 @@
+//! `cargo xtask workflows`: renders the files that CI systems read, and looks at them. What is right is in the crate
+//! `workflows`.
+
+mod data;
+mod tools;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ::workflows::lint::{File, lint as rules};
+use ::workflows::verdict::{Need, verdict as judge};
+use ::workflows::{Lock, Parts, examples, render as rendered, unified};
+use anyhow::{Context, anyhow};
+use clap::{CommandFactory, Parser};
+use model::Exit;
+use proc::progress;
+use targets::Catalogue;
+
+use super::{github, print};
+use crate::args::{Args, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions};
+use crate::failure::{Failure, OrExit};
+
+/// Sources, and in `parts` the steps that they share.
+const SOURCES: &str = "workflows";
+const EXAMPLES: &str = "workflows/examples";
+/// An example's source has this behind its name.
+const SOURCE_ENDING: &str = ".in";
+const RENDERED: &str = ".github/workflows";
+const FIX: &str = "cargo xtask workflows render";
+
+pub(crate) fn run(data: &Path, root: &Path, options: &WorkflowsOptions) -> Result<Exit, Failure> {
+    let root = options.root.as_deref().unwrap_or(root);
+    match &options.command {
+        WorkflowsCommand::Render(options) => render(data, root, options),
+        WorkflowsCommand::Lint(options) => lint(root, options),
+        WorkflowsCommand::FetchData(options) => data::fetch(options),
+        WorkflowsCommand::PushData(options) => data::push(options),
+        WorkflowsCommand::Verdict(options) => verdict(options),
+    }
+}
+
+fn render(data: &Path, root: &Path, options: &RenderOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(data)?;
+    let wanted = wanted(&catalogue, root).or_exit(Exit::TargetData)?;
+    let mut stale = 0;
+    for (name, text) in &wanted {
+        let path = root.join(name);
+        let old = fs::read_to_string(&path).unwrap_or_default();
+        let differs = unified(name, &old, text);
+        if differs.is_empty() {
+            continue;
+        }
+        stale += 1;
+        if options.check {
+            print(&differs);
+        } else {
+            write(&path, text).or_exit(Exit::Infrastructure)?;
+            progress::say(&format!("rendered {name}"));
+        }
+    }
+    for name in files(root, RENDERED).or_exit(Exit::Infrastructure)?.iter().filter(|name| !wanted.contains_key(*name)) {
+        stale += 1;
+        if options.check {
+            print(&format!("{name}: has no source in {SOURCES}/\n"));
+        } else {
+            fs::remove_file(root.join(name)).with_context(|| format!("failed to remove {name}"))?;
+            progress::say(&format!("removed {name}, which has no source"));
+        }
+    }
+    if options.check && stale > 0 {
+        return Err(Failure::target_data(format!("{stale} files are not as they would be rendered: run `{FIX}`")));
+    }
+    progress::say(&format!("{} files are as they should be", wanted.len()));
+    Ok(Exit::Ok)
+}
+
+/// Every file that is rendered, by its name below the checkout.
+fn wanted(catalogue: &Catalogue, root: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let parts = parts(catalogue, root)?;
+    let mut wanted = BTreeMap::new();
+    let workflows = files(root, SOURCES)?.into_iter().filter(|name| name.ends_with(".yml"));
+    let examples = files(root, EXAMPLES)?.into_iter().filter(|name| name.ends_with(SOURCE_ENDING));
+    for source in workflows.chain(examples) {
+        let text = read(&root.join(&source))?;
+        let name = match source.strip_suffix(SOURCE_ENDING) {
+            Some(example) => example.to_owned(),
+            None => source.replacen(SOURCES, RENDERED, 1),
+        };
+        wanted.insert(name, rendered(&source, &text, &parts)?);
+    }
+    Ok(wanted)
+}
+
+fn parts(catalogue: &Catalogue, root: &Path) -> anyhow::Result<Parts> {
+    let mut steps = BTreeMap::new();
+    for name in files(root, "workflows/parts")? {
+        let stem = Path::new(&name).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        steps.insert(stem.unwrap_or_default(), read(&root.join(&name))?);
+    }
+    let (targets, data) = (&catalogue.targets, &catalogue.matrix);
+    let jobs = [
+        ("gitlab", examples::gitlab(targets, data)),
+        ("prow-presubmits", examples::presubmits(targets, data)),
+        ("prow-periodics", examples::periodics(targets, data)),
+    ];
+    Ok(Parts { steps, jobs: jobs.into(), lock: lock(root)? })
+}
+
+fn lock(root: &Path) -> anyhow::Result<Lock> {
+    Lock::parse(&read(&root.join("workflows/actions.lock"))?).map_err(|why| anyhow!("workflows/{why}"))
+}
+
+fn lint(root: &Path, options: &LintOptions) -> Result<Exit, Failure> {
+    let names = files(root, RENDERED).or_exit(Exit::Infrastructure)?;
+    let texts: Vec<String> =
+        names.iter().map(|name| read(&root.join(name))).collect::<anyhow::Result<_>>().or_exit(Exit::Infrastructure)?;
+    let files: Vec<File<'_>> = names.iter().zip(&texts).map(|(name, text)| File { name, text }).collect();
+    let lock = lock(root).or_exit(Exit::TargetData)?;
+    let mut faults = rules(&files, &lock, &takes);
+    if files.is_empty() {
+        faults.push(format!("{RENDERED}: there is no workflow; run `{FIX}`"));
+    }
+    progress::say(&format!("our own rules: {} faults in {} files", faults.len(), files.len()));
+    faults.iter().for_each(|fault| print(&format!("{fault}\n")));
+    let mut bad = faults.len();
+    for tool in tools::ALL {
+        bad += tool.run(root, options).or_exit(Exit::Infrastructure)?;
+    }
+    if bad > 0 {
+        return Err(Failure::target_data(format!("the workflows have {bad} faults; the sources are in {SOURCES}/")));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Commands that workflows call as soon as this program has them.
+const TO_COME: [&str; 1] = ["report"];
+
+/// Whether the command line takes these words. What stands for a variable passes for a word.
+fn takes(words: &[&str]) -> Result<(), String> {
+    if words.first().is_some_and(|word| TO_COME.contains(word) && Args::command().find_subcommand(word).is_none()) {
+        return Ok(());
+    }
+    match Args::try_parse_from(["cargo xtask"].iter().chain(words)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
+    }
+}
+
+fn verdict(options: &VerdictOptions) -> Result<Exit, Failure> {
+    let needs: BTreeMap<String, Need> = serde_json::from_str(&options.needs)
+        .map_err(|error| Failure::usage(anyhow!("--needs is not what `toJSON(needs)` gives: {error}")))?;
+    let ended = judge(&needs, &left(&options.results));
+    for (kind, texts) in [("error", &ended.faults), ("warning", &ended.warnings)] {
+        texts.iter().for_each(|text| print(&github::annotation(kind, text)));
+    }
+    let list = |texts: &[String]| texts.iter().map(|text| format!("- {text}\n")).collect::<String>();
+    let summary = format!("{}\n\n{}{}", ended.summary, list(&ended.faults), list(&ended.warnings));
+    github::summary(&options.github, &summary).or_exit(Exit::Infrastructure)?;
+    progress::say(&ended.summary);
+    if ended.faults.is_empty() {
+        return Ok(Exit::Ok);
+    }
+    Err(anyhow!("the workflow has failed: {}", ended.faults.join("; "))).or_exit(Exit::Infrastructure)
+}
+
+/// The ids of the jobs that have left a record of a run, or of a build that was all they were to do.
+fn left(results: &Path) -> BTreeSet<String> {
+    let below = |folder: &Path| -> Vec<PathBuf> {
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    };
+    let whole = |folder: &PathBuf| {
+        below(folder).iter().any(|run| run.join("run.json").is_file() || run.join("build.json").is_file())
+    };
+    let id = |folder: PathBuf| {
+        let name = folder.file_name()?.to_string_lossy().into_owned();
+        name.strip_prefix("results-").map(str::to_owned)
+    };
+    below(results).into_iter().filter(whole).filter_map(id).collect()
+}
+
+/// The files of a folder, not of those below it, by their names below the checkout; none if there is no folder.
+fn files(root: &Path, folder: &str) -> anyhow::Result<Vec<String>> {
+    let path = root.join(folder);
+    if !path.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let entries = entries.with_context(|| format!("failed to read {}", path.display()))?;
+    let files = entries.into_iter().filter(|entry| entry.path().is_file());
+    let mut names: Vec<String> = files.map(|file| format!("{folder}/{}", file.file_name().to_string_lossy())).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(path, text))
+        .with_context(|| format!("failed to write {}", path.display()))
+}

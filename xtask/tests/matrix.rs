@@ -1,0 +1,290 @@
+//! The command line of the matrix and the workflows, as a workflow calls it: with files and variables of GitHub.
+
+#[expect(dead_code, reason = "the other half is for live.rs")]
+mod harness;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use harness::{Ended, Place, edit, targets_copy};
+use proc::exec::{Shell, cmd, run as exec};
+use serde_json::{Value, json};
+
+/// Everything that GitHub or a workflow may have set where these tests run.
+const VARIABLES: [&str; 12] = [
+    "GITHUB_EVENT_NAME",
+    "GITHUB_EVENT_PATH",
+    "GITHUB_OUTPUT",
+    "GITHUB_STEP_SUMMARY",
+    "GITHUB_SERVER_URL",
+    "GITHUB_REPOSITORY",
+    "GITHUB_TOKEN",
+    "ARCHPROOF_ONLY",
+    "ARCHPROOF_MODE",
+    "ARCHPROOF_RUNNERS",
+    "ARCHPROOF_SINCE",
+    "ARCHPROOF_NEEDS",
+];
+
+fn run(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> Ended {
+    let mut command = place.command(args);
+    for name in VARIABLES {
+        command.env_remove(name);
+    }
+    command.envs(variables.iter().copied());
+    place.start_command(command).end()
+}
+
+fn matrix(ended: &Ended) -> Vec<Value> {
+    assert_eq!(ended.stdout.lines().count(), 1, "{}", ended.stdout);
+    serde_json::from_str::<Value>(&ended.stdout).unwrap()["include"].as_array().unwrap().clone()
+}
+
+fn ids(ended: &Ended) -> Vec<String> {
+    matrix(ended).iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn payload(place: &Place, head: &Value) -> PathBuf {
+    let file = place.root.join("event.json");
+    let base = json!({"id": 1, "full_name": "us/archproof"});
+    std::fs::write(&file, json!({"pull_request": {"head": {"repo": head}}, "repository": base}).to_string()).unwrap();
+    file
+}
+
+#[test]
+fn a_fork_gets_no_machine_but_githubs_even_where_there_are_others() {
+    let place = Place::new();
+    let data = place.root.join("targets");
+    targets_copy(&data);
+    edit(&data.join("matrix.yaml"), "available: false", "available: true");
+    let args = ["matrix", "--targets", &data.display().to_string()];
+    let ours = payload(&place, &json!({"id": 1, "full_name": "us/archproof"})).display().to_string();
+    let event = [("GITHUB_EVENT_NAME", "pull_request"), ("GITHUB_EVENT_PATH", &ours)];
+    let trusted = run(&place, &event, &args).expect(0, &[]);
+    assert!(matrix(&trusted).iter().any(|entry| entry["self_hosted"] == true), "{}", trusted.stdout);
+    for head in [json!({"id": 2, "full_name": "them/archproof"}), Value::Null] {
+        let theirs = payload(&place, &head).display().to_string();
+        let event = [("GITHUB_EVENT_NAME", "pull_request"), ("GITHUB_EVENT_PATH", &theirs)];
+        hosted_only(&run(&place, &event, &args).expect(0, &["a fork gets no self-hosted runner"]));
+    }
+    // Without a payload it may be anybody's.
+    hosted_only(&run(&place, &[("GITHUB_EVENT_NAME", "pull_request")], &args).expect(0, &[]));
+    let all = "ibm-ppc64le,osuosl-ppc64le,rise-riscv64,own-loong64,osuosl-arm64";
+    let event = [("GITHUB_EVENT_NAME", "pull_request"), ("ARCHPROOF_RUNNERS", all)];
+    hosted_only(&run(&place, &event, &args).expect(0, &[]));
+    for event in ["pull_request_target", "workflow_run", "issue_comment"] {
+        run(&place, &[("GITHUB_EVENT_NAME", event)], &args).expect(2, &[event, "merge_group"]);
+    }
+}
+
+fn hosted_only(ended: &Ended) {
+    let entries = matrix(ended);
+    assert!(entries.len() >= 5, "{entries:?}");
+    for entry in entries {
+        let label = entry["runs_on"].as_str().unwrap_or_default();
+        assert!(["ubuntu-24.04", "ubuntu-24.04-arm"].contains(&label) && entry["self_hosted"] == false, "{entry}");
+    }
+}
+
+#[test]
+fn outputs_go_to_githubs_files_and_empty_variables_mean_nothing() {
+    let place = Place::new();
+    let (output, summary) = (place.root.join("output"), place.root.join("summary"));
+    std::fs::write(&output, "before=1\n").unwrap();
+    let (output_name, summary_name) = (output.display().to_string(), summary.display().to_string());
+    let variables = [
+        ("GITHUB_EVENT_NAME", "schedule"),
+        ("GITHUB_OUTPUT", &output_name),
+        ("GITHUB_STEP_SUMMARY", &summary_name),
+        ("ARCHPROOF_ONLY", ""),
+        ("ARCHPROOF_MODE", ""),
+        ("ARCHPROOF_RUNNERS", ""),
+        ("ARCHPROOF_SINCE", ""),
+    ];
+    let ended = run(&place, &variables, &["matrix", "--github-output"]).expect(0, &["schedule: 8 jobs"]);
+    let text = std::fs::read_to_string(&output).unwrap();
+    let value = |name: &str| {
+        let prefix = format!("{name}=");
+        text.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_else(|| panic!("no {name} in {text}"))
+    };
+    assert!(text.starts_with("before=1\n"), "{text}");
+    assert_eq!(format!("{}\n", value("matrix")), ended.stdout);
+    assert_eq!((value("has_jobs"), value("count"), value("reason")), ("true", "8", "all architectures"));
+    assert_eq!((value("tested"), value("experimental")), ("amd64,arm64,loong64,ppc64le,riscv64", "loong64"));
+    let shown = std::fs::read_to_string(&summary).unwrap();
+    assert!(shown.contains("| riscv64-vm-1of2 | ubuntu-24.04 | 150 |"), "{shown}");
+    assert!(shown.contains("cargo xtask ci --like-ci loong64-vm-2of2"), "{shown}");
+}
+
+#[test]
+fn what_is_asked_for_decides_the_jobs() {
+    let place = Place::new();
+    let of = |args: &[&str]| ids(&run(&place, &[], &[&["matrix"], args].concat()).expect(0, &[]));
+    assert_eq!(of(&["--only", "x86_64,riscv64"]), ["amd64-native", "riscv64-vm-quick"]);
+    assert_eq!(of(&["--only", "riscv64", "--runners", "rise-riscv64"]), ["riscv64-native"]);
+    assert_eq!(of(&["--only", "riscv64", "--runners", "rise-riscv64", "--no-self-hosted"]), ["riscv64-vm-quick"]);
+    assert_eq!(of(&["--only", "riscv64,loong64", "--mode", "user"]), ["loong64-build", "riscv64-user-quick"]);
+    assert_eq!(of(&["--changed", "targets/ppc64le.lock"]), ["ppc64le-vm-quick"]);
+    assert_eq!(of(&["--changed", "README.md,xtask/README.md"]), [""; 0]);
+    let list = place.root.join("list");
+    std::fs::write(&list, "README.md\ntargets/arm64.yaml\n").unwrap();
+    assert_eq!(of(&["--changed", &format!("@{}", list.display())]), ["arm64-native"]);
+    assert_eq!(of(&["--machines"]), ["github-amd64-machine", "github-arm64-machine"]);
+    for (args, parts) in [
+        (&["--only", "mips"][..], &["`mips`", "riscv64"][..]),
+        (&["--runners", "rise"], &["`rise`", "rise-riscv64"]),
+        (&["--mode", "fast"], &["fast", "native, vm, user, build"]),
+        (&["--since", "no-such-revision"], &["no-such-revision"]),
+        (&["--since=--output=x"], &["is no revision"]),
+        (&["--event-file", "nowhere.json"], &["nowhere.json"]),
+    ] {
+        run(&place, &[], &[&["matrix"], args].concat()).expect(2, parts);
+    }
+}
+
+#[test]
+fn a_job_of_the_matrix_runs_on_a_laptop_as_the_command_that_it_stands_for() {
+    let place = Place::new();
+    let binaries = place.root.join("binaries");
+    std::fs::create_dir(&binaries).unwrap();
+    for name in ["etcd", "kube-apiserver"] {
+        std::fs::write(binaries.join(name), "").unwrap();
+    }
+    let source = format!("prebuilt:{}", binaries.display());
+    let planned = |args: &[&str]| {
+        let all = [&["ci", "--dry-run", "--kubernetes", &source, "--etcd", &source], args].concat();
+        run(&place, &[], &all).expect(0, &[]).stdout
+    };
+    let quick = ["--level", "must", "--profile", "default", "--profile", "json", "--profile", "encrypted"];
+    let quick = [&["--arch", "riscv64"], &quick[..], &["--profile", "disruptive"]].concat();
+    assert_eq!(planned(&["--like-ci", "riscv64-vm-quick"]), planned(&quick));
+    let shard = ["--arch", "ppc64le", "--provider", "qemu", "--shard", "2/2"];
+    assert_eq!(planned(&["--like-ci", "ppc64le-vm-2of2"]), planned(&shard));
+    run(&place, &[], &["ci", "--like-ci", "riscv64-vm"]).expect(2, &["unknown job `riscv64-vm`", "riscv64-vm-1of2"]);
+    run(&place, &[], &["ci", "--like-ci", "riscv64-vm-quick", "--level", "must"]).expect(2, &["cannot be used with"]);
+    let foreign = if std::env::consts::ARCH == "riscv64" { "ppc64le" } else { "riscv64" };
+    let id = format!("{foreign}-native");
+    run(&place, &[], &["ci", "--like-ci", &id]).expect(2, &["needs a machine that is", &format!("{foreign}-vm-quick")]);
+    // A job that only builds and cannot leaves no record of it.
+    let id = format!("{foreign}-build");
+    std::fs::create_dir(place.root.join("empty")).unwrap();
+    let source = format!("prebuilt:{}", place.root.join("empty").display());
+    run(&place, &[], &["ci", "--like-ci", &id, "--kubernetes", &source, "--etcd", &source]).expect(101, &["neither"]);
+    assert!(place.runs().is_empty());
+}
+
+#[test]
+fn the_end_of_a_workflow_is_told_from_what_its_jobs_have_left() {
+    let place = Place::new();
+    let plan = run(&place, &[], &["matrix", "--only", "amd64,loong64"]).expect(0, &[]).stdout;
+    let needs = json!({
+        "plan": {"result": "success", "outputs": {"matrix": plan.trim(), "has_jobs": "true", "reason": "x"}},
+        "check": {"result": "success", "outputs": {}},
+        "arch": {"result": "failure", "outputs": {}},
+    });
+    let needs = needs.to_string();
+    let variables = [("ARCHPROOF_NEEDS", needs.as_str())];
+    let args = ["workflows", "verdict", "--results", "got"];
+    let missing = run(&place, &variables, &args).expect(102, &["amd64-native has left no results"]);
+    assert!(missing.stdout.contains("::error::amd64-native has left no results\n"), "{}", missing.stdout);
+    let folder = place.root.join("got/results-amd64-native/20261121T120558Z-amd64-process");
+    std::fs::create_dir_all(&folder).unwrap();
+    run(&place, &variables, &args).expect(102, &["amd64-native has left no results"]);
+    std::fs::write(folder.join("run.json"), "{}").unwrap();
+    let ended = run(&place, &variables, &args).expect(0, &["Results of 1 of 2 jobs are there."]);
+    assert!(
+        ended.stdout.contains("::warning::loong64-vm-quick has left no results (experimental)"),
+        "{}",
+        ended.stdout
+    );
+    run(&place, &[("ARCHPROOF_NEEDS", "[")], &args).expect(2, &["toJSON(needs)"]);
+}
+
+#[test]
+fn rendered_files_are_current_and_keep_our_rules() {
+    let place = Place::new();
+    run(&place, &[], &["workflows", "render", "--check"]).expect(0, &["files are as they should be"]);
+    // Without the linters of others, which may not be here.
+    run(&place, &[("PATH", "")], &["workflows", "lint"])
+        .expect(0, &["our own rules: 0 faults", "zizmor: not installed"]);
+    run(&place, &[("PATH", "")], &["workflows", "lint", "--all-tools"]).expect(102, &["actionlint is not installed"]);
+}
+
+#[test]
+fn a_stale_or_foreign_file_is_shown_with_the_command_that_mends_it() {
+    let place = Place::new();
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    copy(&checkout.join("workflows"), &place.root.join("workflows"));
+    copy(&checkout.join(".github"), &place.root.join(".github"));
+    let root = place.root.display().to_string();
+    let workflows =
+        |command: &[&str]| run(&place, &[("PATH", "")], &[&["workflows", "--root", &root], command].concat());
+    let render = |check: bool| workflows(if check { &["render", "--check"] } else { &["render"] });
+    render(true).expect(0, &[]);
+    edit(&place.root.join("workflows/ci.yml"), "name: ci", "name: seaside");
+    std::fs::write(place.root.join(".github/workflows/mine.yml"), "on: push\n").unwrap();
+    let stale = render(true).expect(96, &["2 files are not", "run `cargo xtask workflows render`"]);
+    assert!(stale.stdout.contains("-name: ci\n+name: seaside\n"), "{}", stale.stdout);
+    assert!(stale.stdout.contains("mine.yml: has no source"), "{}", stale.stdout);
+    render(false).expect(0, &["rendered .github/workflows/ci.yml", "removed .github/workflows/mine.yml"]);
+    render(true).expect(0, &[]);
+    edit(&place.root.join(".github/workflows/ci.yml"), "cargo xtask targets", "cargo xtask marks && true");
+    let ended = workflows(&["lint"]).expect(96, &["1 faults"]);
+    assert!(ended.stdout.contains("ci.yml: job check, step 3: \"&\" in run"), "{}", ended.stdout);
+    edit(&place.root.join(".github/workflows/ci.yml"), "cargo xtask marks && true", "cargo xtask marks");
+    let ended = workflows(&["lint"]).expect(96, &["1 faults"]);
+    assert!(ended.stdout.contains("unrecognized subcommand 'marks'"), "{}", ended.stdout);
+}
+
+#[test]
+fn keys_of_caches_differ_by_architecture() {
+    let place = Place::new();
+    let keys = |arch: &str| -> Value {
+        serde_json::from_str(&run(&place, &[], &["cache", "keys", "--arch", arch, "--json"]).expect(0, &[]).stdout)
+            .unwrap()
+    };
+    let (one, other) = (keys("riscv64"), keys("loong64"));
+    for name in ["gobuild", "components", "downloads", "snapshots"] {
+        assert_ne!(one[name]["key"], other[name]["key"], "{name}");
+    }
+    assert_eq!((&one["modules"], &one["cargo"]), (&other["modules"], &other["cargo"]));
+    let printed = run(&place, &[], &["cache", "keys", "--github-output"]).expect(0, &[]).stdout;
+    assert!(printed.lines().any(|line| line.starts_with("components_restore=")), "{printed}");
+}
+
+#[test]
+fn a_branch_of_data_begins_empty_and_grows() {
+    let place = Place::new();
+    let (remote, token) = (place.root.join("remote.git"), "secret-of-a-job");
+    let shell = Shell::new().unwrap();
+    exec(cmd!(shell, "git init --quiet --bare {remote}"), Duration::from_secs(60)).unwrap();
+    let remote = remote.display().to_string();
+    let data = |command: &str, dir: &str| {
+        let args = ["workflows", command, "--branch", "results-data", "--dir", dir, "--remote", &remote];
+        run(&place, &[("GITHUB_TOKEN", token)], &args)
+    };
+    data("fetch-data", "one").expect(0, &["there is no branch results-data yet"]);
+    data("push-data", "one").expect(0, &["nothing has changed"]);
+    std::fs::write(place.root.join("one/history"), "a\n").unwrap();
+    data("push-data", "one").expect(0, &["pushed results-data"]);
+    data("fetch-data", "two").expect(0, &["fetched results-data"]);
+    std::fs::write(place.root.join("two/history"), "a\nb\n").unwrap();
+    data("push-data", "two").expect(0, &["pushed results-data"]);
+    // Lines of somebody else are never lost.
+    std::fs::write(place.root.join("one/history"), "a\nc\n").unwrap();
+    let late = data("push-data", "one").expect(102, &["rejected"]);
+    assert!(!late.stderr.contains(token));
+    assert!(!std::fs::read_to_string(place.root.join("one/.git/config")).unwrap().contains("extraheader"));
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target)
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
