@@ -4,6 +4,7 @@ mod cluster;
 mod doctor;
 mod look;
 mod provider;
+mod report;
 mod selftest;
 
 use std::ffi::OsString;
@@ -19,6 +20,9 @@ pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
+pub(crate) use report::{
+    GcsOptions, JobOptions, ProwOptions, ReportCommand, ReportOptions, SiteOptions, SupportFormat, SupportOptions, Token,
+};
 pub(crate) use selftest::SelftestOptions;
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
@@ -74,6 +78,8 @@ pub(crate) enum Command {
     Rejudge(RejudgeOptions),
     /// Tell what differs between recorded runs: stored bytes, outcomes, times
     Compare(CompareOptions),
+    /// Make report files anew from recorded runs: a site and more
+    Report(ReportOptions),
     /// List and decode what lies in the store of a cluster that `up` started
     Inspect(InspectOptions),
     /// Measure the harness against floors taken in the same run
