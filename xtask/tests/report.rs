@@ -43,7 +43,12 @@ fn events() -> Vec<Event> {
     };
     let versions = BTreeMap::from([("kube-apiserver".into(), "v1.36.3".into())]);
     let booted = Event::Booted { at: at(), execution: "native".into(), factor: 1.0, versions, machine: None };
-    vec![Event::RunStarted { at: at(), run }, booted, case, Event::RunFinished { at: at(), exit: Exit::Ok, seconds: 2.0 }]
+    vec![
+        Event::RunStarted { at: at(), run },
+        booted,
+        case,
+        Event::RunFinished { at: at(), exit: Exit::Ok, seconds: 2.0 },
+    ]
 }
 
 /// A place with one run in its reports.
@@ -85,7 +90,9 @@ fn a_site_is_written_anew_and_over_nothing_else() {
 fn the_support_table_names_every_architecture() {
     let place = place();
     let ended = place.run(&["report", "support", ID]).expect(0, &[]);
-    for part in ["| program | amd64 | arm64 |", "kube-apiserver v1.36.3", "no evidence", "## Criteria of etcd", "not named"] {
+    for part in
+        ["| program | amd64 | arm64 |", "kube-apiserver v1.36.3", "no evidence", "## Criteria of etcd", "not named"]
+    {
         assert!(ended.stdout.contains(part), "`{part}` is missing in {}", ended.stdout);
     }
     place.run(&["report", "support", ID, "--format", "html", "--out", "s"]).expect(0, &["s/index.html"]);
@@ -218,7 +225,9 @@ fn a_build_is_never_finished_in_half_nor_replaced() {
     assert!(bucket.lock().unwrap().order.is_empty(), "something was uploaded after a refusal");
     upload(&place, &endpoint).expect(0, &[]);
     upload(&place, &endpoint).expect(102, &["this build is there already"]);
-    place.run(&["report", "gcs", ID, "--bucket", "gs://b", "--endpoint", "http://192.0.2.1"]).expect(2, &["plain http"]);
+    place
+        .run(&["report", "gcs", ID, "--bucket", "gs://b", "--endpoint", "http://192.0.2.1"])
+        .expect(2, &["plain http"]);
     place.run(&["report", "gcs", ID, "--bucket", "gs://b"]).expect(2, &["GOOGLE_OAUTH_ACCESS_TOKEN"]);
     place.run(&["report", "gcs", ID]).expect(2, &["--bucket"]);
 }

@@ -69,7 +69,12 @@ pub fn prow(record: &Record, job: &Job) -> Result<Vec<Object>> {
     let start = seconds(view.started).context("the run does not say when it started, and builds are named by that")?;
     let build = start.to_string();
     let folder = folder(job, &build)?;
-    let object = |name: &str, content_type, bytes| Object { name: format!("{folder}{name}"), content_type, bytes, pointer: false };
+    let object = |name: &str, content_type, bytes| Object {
+        name: format!("{folder}{name}"),
+        content_type,
+        bytes,
+        pointer: false,
+    };
     let mut objects = vec![
         object("started.json", JSON, json(&started(&view, job, start))),
         object("build-log.txt", TEXT, build_log(record)),
@@ -114,7 +119,8 @@ fn pointers(job: &Job, build: &str, folder: &str) -> Vec<Object> {
         return vec![pointer(format!("logs/{name}/latest-build.txt"), build.to_owned())];
     }
     let whole = job.bucket.as_ref().map(|bucket| format!("gs://{bucket}/{}", folder.trim_end_matches('/')));
-    let alias = whole.map(|text| Object { pointer: false, ..pointer(format!("pr-logs/directory/{name}/{build}.txt"), text) });
+    let alias =
+        whole.map(|text| Object { pointer: false, ..pointer(format!("pr-logs/directory/{name}/{build}.txt"), text) });
     alias.into_iter().chain([pointer(format!("pr-logs/directory/{name}/latest-build.txt"), build.to_owned())]).collect()
 }
 
@@ -282,7 +288,8 @@ mod tests {
         let killed = Record { events, ..Record::default() };
         let finished = value(&prow(&killed, &job()).unwrap(), "finished.json");
         assert_eq!((&finished["passed"], &finished["result"]), (&false.into(), &"ABORTED".into()));
-        let nothing = Record { events: vec![fixture::started(), fixture::finished(Exit::NothingRan)], ..Record::default() };
+        let nothing =
+            Record { events: vec![fixture::started(), fixture::finished(Exit::NothingRan)], ..Record::default() };
         assert_eq!(value(&prow(&nothing, &job()).unwrap(), "finished.json")["result"], "FAILURE");
         assert!(prow(&Record::default(), &job()).is_err());
     }

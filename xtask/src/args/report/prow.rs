@@ -68,7 +68,10 @@ fn commit(text: &str) -> Result<String, String> {
 fn bucket(text: &str) -> Result<String, String> {
     let path = text.strip_prefix("gs://").unwrap_or(text).trim_end_matches('/');
     let good = |part: &str| {
-        !part.is_empty() && part != "." && part != ".." && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        !part.is_empty()
+            && part != "."
+            && part != ".."
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     };
     if path.split('/').all(good) { Ok(path.into()) } else { Err("wanted is gs://BUCKET or gs://BUCKET/PREFIX".into()) }
 }

@@ -32,12 +32,18 @@ pub(super) fn run(paths: &Paths, options: &GcsOptions) -> Result<Exit, Failure> 
     let Some(bucket) = &options.job.bucket else {
         return Err(Failure::usage(anyhow::anyhow!("where to? give --bucket gs://BUCKET")));
     };
-    let (bucket, prefix) = bucket.split_once('/').map_or((bucket.as_str(), String::new()), |(b, p)| (b, format!("{p}/")));
+    let (bucket, prefix) =
+        bucket.split_once('/').map_or((bucket.as_str(), String::new()), |(b, p)| (b, format!("{p}/")));
     let endpoint = endpoint(&options.endpoint, options.token.is_some() || options.dry_run).or_exit(Exit::Usage)?;
     let objects = prow::objects(paths, &options.run, &options.job).or_exit(Exit::Usage)?;
     if options.dry_run {
         for object in &objects {
-            print(&format!("{:>10}  gs://{bucket}/{prefix}{}  {}\n", object.bytes.len(), object.name, object.content_type));
+            print(&format!(
+                "{:>10}  gs://{bucket}/{prefix}{}  {}\n",
+                object.bytes.len(),
+                object.name,
+                object.content_type
+            ));
         }
         return Ok(Exit::Ok);
     }
@@ -105,7 +111,8 @@ impl Target<'_> {
 fn answer(response: Response, object: &Object, attempt: u32) -> Answer {
     let status = response.status();
     let text = response.text().unwrap_or_default();
-    let said = || format!("{status}: {}", text.chars().take(ANSWER_CHARS).collect::<String>().replace(char::is_control, " "));
+    let said =
+        || format!("{status}: {}", text.chars().take(ANSWER_CHARS).collect::<String>().replace(char::is_control, " "));
     match status {
         StatusCode::OK => stored(&text, object),
         // An earlier attempt whose answer was lost has done it.
@@ -154,10 +161,13 @@ mod tests {
 
     #[test]
     fn plain_http_stays_on_this_machine() {
-        for good in ["http://127.0.0.1:4443", "http://[::1]:1/", "http://localhost:1", "https://storage.googleapis.com"] {
+        for good in ["http://127.0.0.1:4443", "http://[::1]:1/", "http://localhost:1", "https://storage.googleapis.com"]
+        {
             assert!(endpoint(good, true).unwrap().as_str().ends_with('/'), "{good}");
         }
-        for bad in ["http://storage.googleapis.com", "http://127.0.0.1.example.org", "ftp://127.0.0.1", "x", "http://10.0.0.1"] {
+        for bad in
+            ["http://storage.googleapis.com", "http://127.0.0.1.example.org", "ftp://127.0.0.1", "x", "http://10.0.0.1"]
+        {
             assert!(endpoint(bad, true).is_err(), "{bad}");
         }
         assert!(endpoint("https://storage.googleapis.com", false).is_err());

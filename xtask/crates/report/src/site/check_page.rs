@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::model::{Check, Runs, is_red};
-use super::page::{Page, block, id, line, outcome, run_link, seconds, source, strip, when};
+use super::page::{Page, block, id, line, outcome, place, run_link, seconds, source, strip, when};
 use crate::about;
 use crate::view::{Case, Facts};
 
@@ -45,7 +45,9 @@ fn wants(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
 }
 
 fn newest_facts<'a>(runs: &'a Runs<'_>, check: &Check<'_>) -> Option<&'a Facts<'a>> {
-    let of_check = |run: &'a super::model::Run<'_>| run.view.cases.iter().find(|case| about::check(case) == check.id && case.facts.is_some());
+    let of_check = |run: &'a super::model::Run<'_>| {
+        run.view.cases.iter().find(|case| about::check(case) == check.id && case.facts.is_some())
+    };
     runs.runs.iter().rev().find_map(of_check).and_then(|case| case.facts.as_ref())
 }
 
@@ -71,7 +73,7 @@ fn now(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
                                 @let (run, found) = runs.result(*at);
                                 tr {
                                     th scope="row" { (id(case)) }
-                                    td { (line(&runs.lanes[lane].arch)) " " span.dim { (line(&runs.lanes[lane].how())) ", " (line(&runs.lanes[lane].what())) } }
+                                    td { (place(&runs.lanes[lane])) }
                                     td { (outcome(&found.outcome)) }
                                     td.n { (seconds(found.seconds)) }
                                     td { (counters(found)) }
@@ -96,8 +98,10 @@ fn counters(case: &Case<'_>) -> String {
 
 /// What newest results that did not pass say, in full.
 fn seen(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
-    let newest = check.cases.iter().flat_map(|case| runs.rows[case].results.iter().filter_map(|results| results.last()));
-    let said: Vec<_> = newest.map(|at| (at, runs.result(*at))).filter(|(_, (_, case))| case.outcome.word() != "passed").collect();
+    let newest =
+        check.cases.iter().flat_map(|case| runs.rows[case].results.iter().filter_map(|results| results.last()));
+    let said: Vec<_> =
+        newest.map(|at| (at, runs.result(*at))).filter(|(_, (_, case))| case.outcome.word() != "passed").collect();
     html! {
         @if !said.is_empty() { h2 { "What was seen" } }
         @for (at, (run, case)) in said {
@@ -136,7 +140,7 @@ fn past(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
                         tr {
                             td.nowrap { (when(run.view.started)) }
                             td { (id(case.name)) }
-                            td { (line(&runs.lanes[run.lane].arch)) " " span.dim { (line(&runs.lanes[run.lane].how())) } }
+                            td { (place(&runs.lanes[run.lane])) }
                             td { (outcome(&case.outcome)) }
                             td.n { (seconds(case.seconds)) }
                             td { (run_link(BASE, run)) }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::model::{Lane, Row, Runs, is_red};
-use super::page::{Page, check_link, counts, id, line, outcome, run_link, seconds, strip, verdict, when};
+use super::page::{Page, check_link, counts, id, line, outcome, place, run_link, seconds, strip, verdict, when};
 
 pub(super) fn page(runs: &Runs<'_>) -> String {
     let body = html! {
@@ -83,8 +83,8 @@ fn red(runs: &Runs<'_>) -> Markup {
                 table.red {
                     thead { tr {
                         th scope="col" { "Case" }
-                        th scope="col" { "Where" }
                         th scope="col" { "Outcome" }
+                        th scope="col" { "Where" }
                         th scope="col" { "What was seen" }
                     } }
                     tbody {
@@ -94,8 +94,8 @@ fn red(runs: &Runs<'_>) -> Markup {
                                 th scope="row" {
                                     a href=(format!("runs/{}.html#{}", run.slug, run.anchors[index])) { (id(case)) }
                                 }
-                                td { (line(&runs.lanes[lane].arch)) " " span.dim { (line(&runs.lanes[lane].how())) ", " (line(&runs.lanes[lane].what())) } }
                                 td { (outcome(&found.outcome)) }
+                                td { (place(&runs.lanes[lane])) }
                                 td.said { (line(&found.outcome.message())) }
                             }
                         }
@@ -114,7 +114,9 @@ fn grid(runs: &Runs<'_>) -> Markup {
         h2 #grid { "Every case" }
         p.tools {
             label { input #only type="checkbox"; " only rows with something that did not pass" }
-            label hidden data-needs-script="" { "Filter " input #filter type="search" autocomplete="off" placeholder="watch. json riscv"; }
+            label hidden data-needs-script="" {
+                "Filter " input #filter type="search" autocomplete="off" placeholder="watch. json";
+            }
         }
         div.scroll.tall role="region" aria-label="Every case" tabindex="0" {
             table.grid {
@@ -131,7 +133,9 @@ fn grid(runs: &Runs<'_>) -> Markup {
                 @for group in groups {
                     tbody {
                         tr.group { th scope="rowgroup" colspan=(runs.lanes.len() + 2) { (line(group)) } }
-                        @for (case, row) in runs.rows.iter().filter(|(_, row)| row.group == group) { (grid_row(runs, case, row)) }
+                        @for (case, row) in runs.rows.iter().filter(|(_, row)| row.group == group) {
+                            (grid_row(runs, case, row))
+                        }
                     }
                 }
             }
@@ -153,7 +157,9 @@ fn grid_row(runs: &Runs<'_>, case: &str, row: &Row<'_>) -> Markup {
 }
 
 fn cell(runs: &Runs<'_>, results: &[(usize, usize)]) -> Markup {
-    let Some(at) = results.last() else { return html! { td.none { "not run" } } };
+    let Some(at) = results.last() else {
+        return html! { td.none { span.hidden { "not run" } span aria-hidden="true" { "·" } } };
+    };
     let (run, case) = runs.result(*at);
     let told = outcome(&case.outcome);
     html! {

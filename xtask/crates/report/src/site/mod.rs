@@ -18,6 +18,7 @@ use ::model::{Event, Level};
 
 use crate::support::Support;
 use crate::text::cut_middle;
+use crate::view::View;
 use model::Runs;
 pub(crate) use names::plain_name;
 
@@ -50,6 +51,17 @@ pub struct Known {
     pub by_hand: String,
     /// How many cases it has, one for each profile.
     pub cases: usize,
+}
+
+/// By start, in whatever order they were given.
+pub(crate) fn in_order(records: &[Record]) -> Vec<&Record> {
+    let mut sorted: Vec<&Record> = records.iter().collect();
+    sorted.sort_by_cached_key(|record| {
+        let view = View::of(&record.events);
+        let id = view.run.map(|run| run.id.clone());
+        (view.started.to_owned(), id, crate::run_json(&record.events))
+    });
+    sorted
 }
 
 /// The files of the site, by path below its folder.

@@ -69,12 +69,13 @@ pub(super) struct Check<'a> {
 
 impl<'a> Runs<'a> {
     pub(super) fn of(records: &'a [Record], known: &'a [Known]) -> Runs<'a> {
-        let mut viewed: Vec<(View<'a>, &'a Record)> = records.iter().map(|r| (View::of(&r.events), r)).collect();
-        viewed.sort_by_key(|(view, _)| (view.started, view.run.map(|run| run.id.as_str())));
+        let viewed = super::in_order(records).into_iter().map(|record| (View::of(&record.events), record));
+        let viewed: Vec<(View<'a>, &'a Record)> = viewed.collect();
         let views: Vec<&View<'_>> = viewed.iter().map(|(view, _)| view).collect();
         let (lanes, lane_of) = lanes(&views);
         let mut names = Names::default();
-        let runs = viewed.into_iter().zip(lane_of).map(|((view, record), lane)| Run::of(view, record, lane, &mut names));
+        let runs =
+            viewed.into_iter().zip(lane_of).map(|((view, record), lane)| Run::of(view, record, lane, &mut names));
         let mut all = Runs { runs: runs.collect(), lanes, rows: BTreeMap::new(), checks: BTreeMap::new(), known };
         all.add_rows();
         all.add_checks();
@@ -204,9 +205,8 @@ fn lanes(views: &[&View<'_>]) -> (Vec<Lane>, Vec<usize>) {
     let booted: Vec<Lane> = views.iter().map(|view| Lane::of(view)).filter(|l| !l.accelerator.is_empty()).collect();
     let of = |view: &&View<'_>| {
         let lane = Lane::of(view);
-        let beside = |other: &&Lane| {
-            other.arch == lane.arch && other.provider == lane.provider && other.store == lane.store
-        };
+        let beside =
+            |other: &&Lane| other.arch == lane.arch && other.provider == lane.provider && other.store == lane.store;
         if lane.accelerator.is_empty() { booted.iter().rev().find(beside).cloned().unwrap_or(lane) } else { lane }
     };
     let each: Vec<Lane> = views.iter().map(of).collect();

@@ -3,8 +3,8 @@
 use ::model::{Exit, Outcome};
 use maud::{DOCTYPE, Markup, html};
 
+use super::model::{Lane, Run, Runs};
 use crate::text::{self, cut_end, cut_middle, duration, plain_line, title};
-use super::model::{Run, Runs};
 
 /// Longest text in a table.
 const LINE_BYTES: usize = 400;
@@ -43,15 +43,16 @@ impl Page<'_> {
                         nav aria-label="Site" {
                             strong { "Archproof" }
                             @for (name, file) in menu {
-                                a href=(format!("{}{file}", self.base)) aria-current=[(name == self.here).then_some("page")] { (name) }
+                                @let here = (name == self.here).then_some("page");
+                                a href=(format!("{}{file}", self.base)) aria-current=[here] { (name) }
                             }
                         }
                     }
                     main #main tabindex="-1" { (self.body) }
                     footer {
                         p {
-                            "Made by Archproof from the records of runs. Times are UTC. What was run under an emulator speaks "
-                            "of the instruction set as that emulator implements it, not of silicon."
+                            "Made by Archproof from the records of runs. Times are UTC. What was run under an emulator "
+                            "speaks of the instruction set as that emulator implements it, not of silicon."
                         }
                     }
                 }
@@ -90,7 +91,8 @@ pub(super) fn id(raw: &str) -> Markup {
 pub(super) fn source(raw: &str) -> Markup {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-._~:/?#@!$&'*+,;=%".contains(c);
     let short = cut_end(raw, LINE_BYTES);
-    let is_link = raw.strip_prefix("https://").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
+    let is_link =
+        raw.strip_prefix("https://").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
     html! {
         @if is_link && short == raw && raw.chars().all(harmless) {
             a href=(raw) rel="noreferrer" { (raw) }
@@ -168,6 +170,11 @@ pub(super) fn counts(counts: crate::view::Counts) -> Markup {
             span class=(format!("o {}", class(word))) { (number) " " (word) } " "
         }
     }
+}
+
+/// Where a result is from.
+pub(super) fn place(lane: &Lane) -> Markup {
+    html! { (line(&lane.arch)) " " span.dim { (line(&lane.how())) ", " (line(&lane.what())) } }
 }
 
 /// A link to a run's page.

@@ -14,7 +14,10 @@ const BASE: &str = "../";
 pub(super) fn page(runs: &Runs<'_>, run: &Run<'_>) -> String {
     let lane = &runs.lanes[run.lane];
     let body = html! {
-        h1 { (line(&lane.arch)) ", " (line(run.view.provider())) ": " (verdict(run.exit)) " " span.dim { "exit " (run.exit.code()) } }
+        h1 {
+            (line(&lane.arch)) ", " (line(run.view.provider())) ": " (verdict(run.exit)) " "
+            span.dim { "exit " (run.exit.code()) }
+        }
         p.lead { (counts(run.view.counts())) }
         @if let Some(why) = run.view.cut_short() { p.warning { strong { (line(&capital(&why))) "." } } }
         (red(runs, run))
@@ -48,16 +51,25 @@ fn red(runs: &Runs<'_>, run: &Run<'_>) -> Markup {
 fn detail(runs: &Runs<'_>, run: &Run<'_>, case: &Case<'_>, anchor: &str) -> Markup {
     html! {
         section.seen.red[is_red(&case.outcome)] id=(anchor) {
-            h3 { (check_link(BASE, runs, about::check(case), case.name)) ": " (outcome(&case.outcome)) " " span.time { (seconds(case.seconds)) } }
+            h3 {
+                (check_link(BASE, runs, about::check(case), case.name)) ": " (outcome(&case.outcome)) " "
+                span.time { (seconds(case.seconds)) }
+            }
             @if let Some(facts) = &case.facts {
-                p { (line(facts.requirement)) " " span.dim { "(" (facts.level_word()) ", " (source(facts.source)) ")" } }
+                p {
+                    (line(facts.requirement)) " "
+                    span.dim { "(" (facts.level_word()) ", " (source(facts.source)) ")" }
+                }
             }
             (block(&case.outcome.message()))
             (evidence(&case.outcome))
             @if let Some(picture) = run.timeline(case.name) {
                 figure {
-                    a href=(picture) { img src=(picture) alt=(format!("The watch streams of {} beside the store's revisions", line(case.name))) loading="lazy"; }
-                    figcaption { "Watch streams beside the store's revisions; a dashed box is a change that a stream left out." }
+                    @let told = format!("The watch streams of {} beside the store's revisions", line(case.name));
+                    a href=(picture) { img src=(picture) alt=(told) loading="lazy"; }
+                    figcaption {
+                        "Watch streams beside the store's revisions; a dashed box is a change that a stream left out."
+                    }
                 }
             }
             @if !case.repeat().is_empty() { p { "Repeat: " code { (line(case.repeat())) } } }
@@ -74,7 +86,8 @@ pub(super) fn evidence(outcome: &Outcome) -> Markup {
 
 fn phases(run: &Run<'_>) -> Markup {
     let longest = run.view.phases.iter().map(|phase| phase.seconds).fold(0.0, f64::max);
-    let width = |time: f64| if longest > 0.0 && time.is_finite() { (time / longest * 100.0).clamp(0.0, 100.0) } else { 0.0 };
+    let width =
+        |time: f64| if longest > 0.0 && time.is_finite() { (time / longest * 100.0).clamp(0.0, 100.0) } else { 0.0 };
     html! {
         h2 { "Phases" }
         @if run.view.phases.is_empty() { p { "None was recorded." } } @else {
@@ -114,7 +127,7 @@ fn facts(run: &Run<'_>) -> Markup {
     if let Some(booted) = &run.view.booted {
         row("execution", booted.execution);
         row("factor", &format!("{:.2} (deadlines are multiplied by it)", booted.factor));
-        booted.versions.iter().for_each(|(server, version)| row(server, version));
+        booted.versions.iter().for_each(|(server, version)| row(&format!("version of {server}"), version));
     }
     if let Some(machine) = run.view.machine() {
         machine::facts(machine).iter().for_each(|(name, value)| row(name, value));
@@ -192,7 +205,10 @@ fn files(run: &Run<'_>) -> Markup {
 
 fn cases(runs: &Runs<'_>, run: &Run<'_>) -> Markup {
     html! {
-        h2 { "All cases: " (run.view.cases.len()) @if run.view.missing() > 0 { ", " (run.view.missing()) " planned ones have no result" } }
+        h2 {
+            "All cases: " (run.view.cases.len())
+            @if run.view.missing() > 0 { ", " (run.view.missing()) " planned ones have no result" }
+        }
         @if !run.view.cases.is_empty() {
             div.scroll role="region" aria-label="All cases" tabindex="0" {
                 table.cases {
@@ -211,7 +227,11 @@ fn cases(runs: &Runs<'_>, run: &Run<'_>) -> Markup {
                                 th scope="row" { (check_link(BASE, runs, about::check(case), case.name)) }
                                 td { (line(about::profile(case))) }
                                 td { (case.facts.as_ref().map_or("", |facts| facts.level_word())) }
-                                td { @if passed { (outcome(&case.outcome)) } @else { a href=(format!("#{anchor}")) { (outcome(&case.outcome)) } } }
+                                td {
+                                    @if passed { (outcome(&case.outcome)) } @else {
+                                        a href=(format!("#{anchor}")) { (outcome(&case.outcome)) }
+                                    }
+                                }
                                 td.n { (seconds(case.seconds)) }
                                 td.dim { (line(case.facts.as_ref().map_or("", |facts| facts.requirement))) }
                             }

@@ -3,15 +3,15 @@
 use maud::{Markup, html};
 
 use super::model::Runs;
-use super::page::{Page, id, line, run_link, source, capital};
+use super::page::{Page, capital, id, line, run_link, source};
 use crate::support::{Evidence, Execution, Judged, Program, ProjectTable, Support, Weight};
 
 pub(super) fn page(runs: &Runs<'_>, support: &Support) -> String {
     let body = html! {
         h1 { "What is shown, on which architecture" }
         p.lead {
-            "Each cell names what the recorded runs show and the newest run behind it. A cell without a run says so: nothing is "
-            "concluded from what was not run."
+            "Each cell names what the recorded runs show and the newest run behind it. A cell without a run says so: "
+            "nothing is concluded from what was not run. Of several runs the newest result of each case counts."
         }
         (programs(runs, support))
         @for table in &support.projects { (project(runs, support, table)) }
@@ -64,7 +64,11 @@ fn shown(runs: &Runs<'_>, evidence: &Evidence) -> Markup {
 
 fn executed(runs: &Runs<'_>, how: &str, execution: &Execution) -> Markup {
     html! {
-        li { strong { (line(how)) } br; (line(&execution.sentence())) br; span.dim { (line(&execution.sustained())) } " " (run_of(runs, execution.newest())) }
+        li {
+            strong { (line(how)) } br;
+            (line(&execution.sentence())) br;
+            span.dim { (line(&execution.sustained())) } " " (run_of(runs, execution.newest()))
+        }
     }
 }
 

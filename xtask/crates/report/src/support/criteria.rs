@@ -127,8 +127,8 @@ fn judged(criterion: &Criterion, support: &Support, column: usize) -> Judged {
 
 fn fact(fact: Option<&String>) -> Judged {
     let (weight, text) = match fact.map(String::as_str) {
-        Some("yes") => (Weight::Shown, "yes"),
-        Some("no") => (Weight::Against, "no"),
+        Some("yes") => (Weight::Shown, "upstream says so"),
+        Some("no") => (Weight::Against, "upstream says so"),
         Some(other) => (Weight::Part, other),
         None => (Weight::Nothing, "not known here"),
     };
@@ -150,9 +150,12 @@ fn checked(execution: &Execution, musts: usize) -> (Weight, String) {
 /// What speaks most for it: hardware before emulators, newer runs before older ones. Other stores than etcd say nothing
 /// about what upstream asks.
 fn best(cells: &[(&str, &Evidence)], judge: impl Fn(&Execution) -> (Weight, String)) -> Judged {
-    let all = cells.iter().flat_map(|(version, cell)| cell.executions.iter().map(move |(how, execution)| (version, how, execution)));
+    let all = cells
+        .iter()
+        .flat_map(|(version, cell)| cell.executions.iter().map(move |(how, execution)| (version, how, execution)));
     let of_upstream = all.filter(|(_, how, _)| how.ends_with("on etcd"));
-    let found = of_upstream.max_by_key(|(_, _, execution)| (execution.on_hardware, execution.tally(Level::Must).total(), &execution.last));
+    let found = of_upstream
+        .max_by_key(|(_, _, execution)| (execution.on_hardware, execution.tally(Level::Must).total(), &execution.last));
     found.map_or_else(nothing, |(version, how, execution)| {
         let (weight, said) = judge(execution);
         Judged { weight, text: format!("{version} {how}: {said}"), run: Some(execution.newest().to_owned()) }

@@ -7,8 +7,9 @@ use crate::text::title;
 /// Two kinds of tables: programs with their evidence, and each project's criteria.
 pub fn markdown(support: &Support) -> String {
     let mut page = "# What is shown, on which architecture\n\n".to_owned();
-    page += "Each cell names what the recorded runs show and the newest run behind it; a cell without a run says so. Runs under \
-             an emulator speak of the instruction set as that emulator implements it.\n\n";
+    page += "Each cell names what the recorded runs show and the newest run behind it; a cell without a run says so. Of \
+             several runs the newest result of each case counts. Runs under an emulator speak of the instruction set as \
+             that emulator implements it.\n\n";
     if support.programs.is_empty() {
         page += "No run has a program in it.\n\n";
     } else {

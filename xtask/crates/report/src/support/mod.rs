@@ -1,7 +1,8 @@
-//! The support table: component × architecture × version, each cell with the runs behind it, and what upstream's tiers ask.
+//! The support table: component × architecture × version, each cell with the runs behind it, and what upstream's tiers
+//! ask.
 //!
-//! Here is what is collected from records. Weighing it against criteria is in `criteria`, the Markdown in `markdown`, the
-//! page in `site`. Nothing is concluded from what is absent: a cell without a run says that there is no evidence.
+//! Here is what is collected from records. Weighing it against criteria is in `criteria`, the Markdown in `markdown`,
+//! the page in `site`. Nothing is concluded from what is absent: a cell without a run says that there is no evidence.
 
 mod criteria;
 mod markdown;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use model::{Level, Outcome};
 
 use crate::about;
-use crate::site::{Known, Record};
+use crate::site::{Known, Record, in_order};
 use crate::text::title;
 use crate::view::View;
 
@@ -84,8 +85,7 @@ pub(crate) struct Tally {
 
 /// Collects what the records show about these architectures.
 pub fn support(records: &[Record], known: &[Known], arches: &[Arch], tiers: &Tiers) -> Support {
-    let mut views: Vec<View<'_>> = records.iter().map(|record| View::of(&record.events)).collect();
-    views.sort_by_key(|view| (view.started, view.run.map(|run| run.id.as_str())));
+    let views: Vec<View<'_>> = in_order(records).into_iter().map(|record| View::of(&record.events)).collect();
     let mut programs: BTreeMap<(String, String), Vec<Evidence>> = BTreeMap::new();
     for view in &views {
         let Some(column) = arches.iter().position(|arch| arch.name == view.arch()) else { continue };
@@ -174,8 +174,11 @@ impl Execution {
     pub(crate) fn sentence(&self) -> String {
         let levels = [("must", Level::Must), ("should", Level::Should), ("extra", Level::Extra)];
         let tallies = levels.map(|(word, level)| (word, self.tally(level)));
-        let parts: Vec<String> =
-            tallies.iter().filter(|(_, tally)| tally.total() > 0).map(|(word, tally)| format!("{word} {}", tally.sentence())).collect();
+        let parts: Vec<String> = tallies
+            .iter()
+            .filter(|(_, tally)| tally.total() > 0)
+            .map(|(word, tally)| format!("{word} {}", tally.sentence()))
+            .collect();
         if parts.is_empty() { "no case ran".into() } else { title(&parts.join("; ")) }
     }
 
@@ -202,9 +205,16 @@ impl Tally {
 
     pub(crate) fn sentence(&self) -> String {
         let mut text = format!("{} of {} passed", self.passed, self.total());
-        let others =
-            [(self.failed, "failed"), (self.known, "failed as expected"), (self.open, "without a verdict"), (self.skipped, "skipped")];
-        others.iter().filter(|(number, _)| *number > 0).for_each(|(number, word)| text += &format!(", {number} {word}"));
+        let others = [
+            (self.failed, "failed"),
+            (self.known, "failed as expected"),
+            (self.open, "without a verdict"),
+            (self.skipped, "skipped"),
+        ];
+        others
+            .iter()
+            .filter(|(number, _)| *number > 0)
+            .for_each(|(number, word)| text += &format!(", {number} {word}"));
         text
     }
 }

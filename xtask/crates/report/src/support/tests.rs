@@ -16,7 +16,15 @@ fn record(events: Vec<Event>) -> Record {
 /// One check of level must with as many cases as the suite is said to have.
 fn known(cases: usize) -> Vec<Known> {
     let text = String::new;
-    vec![Known { id: "watch.a".into(), level: Level::Must, requirement: text(), source: text(), observed: text(), by_hand: text(), cases }]
+    vec![Known {
+        id: "watch.a".into(),
+        level: Level::Must,
+        requirement: text(),
+        source: text(),
+        observed: text(),
+        by_hand: text(),
+        cases,
+    }]
 }
 
 fn tiers() -> Tiers {
@@ -30,7 +38,8 @@ fn tiers() -> Tiers {
     };
     use criteria::Kind;
     let criteria = [Kind::Built, Kind::Started, Kind::Checked, Kind::Fact, Kind::Elsewhere].map(criterion).into();
-    let project = Project { name: "p".into(), source: "s".into(), read: "r".into(), listed: BTreeMap::new(), criteria };
+    let project =
+        criteria::Project { name: "p".into(), source: "s".into(), read: "r".into(), listed: BTreeMap::new(), criteria };
     Tiers { projects: vec![project] }
 }
 
@@ -51,7 +60,9 @@ fn what_no_run_shows_is_said_to_have_no_evidence() {
     assert_eq!(words(&support, 0), ["shown", "shown", "shown", "shown", "no evidence"]);
     assert_eq!(words(&support, 1), ["no evidence"; 5]);
     let page = markdown(&support);
-    assert!(page.contains("| etcd v3.6.16 | built and audited (20261121T100000Z-mix64)<br>native, on etcd: Must 1 of 1 passed; 1 run, 2026-11-21 (20261121T100000Z-mix64) | no evidence |"), "{page}");
+    let row = "| etcd v3.6.16 | built and audited (20261121T100000Z-mix64)<br>native, on etcd: Must 1 of 1 passed; 1 run, \
+               2026-11-21 (20261121T100000Z-mix64) | no evidence |";
+    assert!(page.contains(row), "{page}");
 }
 
 #[test]
@@ -92,6 +103,9 @@ fn hostile_text_makes_no_html() {
         events.push(fixture::built());
         let arch = Arch { name: text.clone(), title: text };
         let page = markdown(&support(&[record(events)], &known(1), &[arch], &tiers()));
-        assert!(!page.contains("<a ") && !page.contains("<!--") && !page.contains(|c: char| c.is_control() && c != '\n'), "{page}");
+        assert!(
+            !page.contains("<a ") && !page.contains("<!--") && !page.contains(|c: char| c.is_control() && c != '\n'),
+            "{page}"
+        );
     }
 }
