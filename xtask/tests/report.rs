@@ -69,7 +69,7 @@ fn read(folder: &Path, name: &str) -> String {
 #[test]
 fn a_site_is_written_anew_and_over_nothing_else() {
     let place = place();
-    let site = place.root.join("site");
+    let site = place.reports().join("site");
     for _ in 0..2 {
         place.run(&["report", "site", ID]).expect(0, &["1 runs", "index.html"]);
         std::fs::write(site.join("old.html"), "").unwrap();

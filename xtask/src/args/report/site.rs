@@ -14,7 +14,7 @@ pub(crate) struct SiteOptions {
     /// Run folders, or their names below reports/
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<String>,
-    /// Where the site goes; what an older site left there is replaced
-    #[arg(long, value_name = "DIR", default_value = "site")]
-    pub(crate) out: PathBuf,
+    /// Where the site goes; what an older site left there is replaced [default: site below reports/]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }

@@ -16,7 +16,7 @@ pub(crate) struct SupportOptions {
     /// Markdown goes to stdout, or into a file; html is the site, whose page support.html is
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "markdown")]
     pub(crate) format: SupportFormat,
-    /// The file, or the site's folder [default: stdout, or site]
+    /// The file, or the site's folder [default: stdout, or site below reports/]
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) out: Option<PathBuf>,
 }

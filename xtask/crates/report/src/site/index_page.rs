@@ -33,7 +33,7 @@ fn extent(runs: &Runs<'_>) -> String {
 fn lanes(runs: &Runs<'_>) -> Markup {
     html! {
         div.scroll role="region" aria-label="Where it ran" tabindex="0" {
-            table {
+            table.lanes {
                 caption { h2 { "Where it ran" } }
                 thead { tr {
                     th scope="col" { "Architecture" }

@@ -162,6 +162,8 @@ fn equal_records_give_equal_bytes_in_whatever_order() {
 #[test]
 fn hostile_text_stays_text() {
     for text in fixture::hostile_texts() {
+        // Longer than any limit of a page; a megabyte in every field only takes time.
+        let text: String = text.chars().take(20_000).collect();
         let mut records = vec![record(fixture::hostile(&text)), record(fixture::run())];
         records[0].logs.insert(text.replace('/', "").chars().take(100).collect(), text.clone().into_bytes());
         let files = built(&records);
