@@ -38,7 +38,6 @@ fn lanes(runs: &Runs<'_>) -> Markup {
                 thead { tr {
                     th scope="col" { "Architecture" }
                     th scope="col" { "Executed" }
-                    th scope="col" { "What" }
                     th scope="col" { "Newest results" }
                     th scope="col" { "Newest run" }
                     th scope="col" { "Its verdict" }
@@ -58,8 +57,7 @@ fn lane_row(runs: &Runs<'_>, number: usize, lane: &Lane) -> Markup {
     html! {
         tr {
             th scope="row" { (line(&lane.arch)) }
-            td { (line(&lane.how())) }
-            td { (line(&lane.what())) }
+            td { (line(&lane.how())) br; span.dim { (line(&lane.what())) } }
             td { (counts(runs.counts(number))) }
             @if let Some(run) = newest {
                 td { (run_link("", run)) }
