@@ -4,6 +4,7 @@ mod cluster;
 mod doctor;
 mod look;
 mod provider;
+mod report;
 mod selftest;
 mod workflows;
 
@@ -20,6 +21,9 @@ pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
+pub(crate) use report::{
+    GcsOptions, JobOptions, ProwOptions, ReportCommand, ReportOptions, SiteOptions, SupportFormat, SupportOptions, Token,
+};
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use workflows::{
     DataOptions, GithubFiles, KeysOptions, LintOptions, MatrixOptions, RenderOptions, VerdictOptions, WorkflowsCommand,
@@ -79,6 +83,8 @@ pub(crate) enum Command {
     Rejudge(RejudgeOptions),
     /// Tell what differs between recorded runs: stored bytes, outcomes, times
     Compare(CompareOptions),
+    /// Make report files anew from recorded runs: a site and more
+    Report(ReportOptions),
     /// List and decode what lies in the store of a cluster that `up` started
     Inspect(InspectOptions),
     /// Print the jobs of CI for an event, as JSON

@@ -4,7 +4,7 @@
 //! told and never make runs different. Reading a run is in `recorded`, the comparison itself in `differ`.
 
 mod differ;
-mod recorded;
+pub(super) mod recorded;
 
 use std::path::{Path, PathBuf};
 

@@ -13,6 +13,7 @@ pub(crate) mod inspect;
 pub(crate) mod kept;
 pub(crate) mod matrix;
 pub(crate) mod rejudge;
+pub(crate) mod report;
 pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod targets;

@@ -14,6 +14,8 @@ use crate::process::Identity;
 
 const EVENTS: &str = "events.jsonl";
 const HISTORIES: &str = "history";
+const LOGS: &str = "logs";
+const TIMELINES: &str = "timelines";
 const VALUES: &str = "values";
 const OWNER: &str = "owner";
 /// Below the cache: the private folders of all runs.
@@ -72,7 +74,7 @@ impl RunDir {
     }
 
     pub fn logs(&self) -> PathBuf {
-        self.public.join("logs")
+        self.public.join(LOGS)
     }
 
     /// `logs/<profile>.<component>.log` for the component `<profile>/<component>`.
@@ -92,7 +94,7 @@ impl RunDir {
 
     /// Pictures of the watch streams of failed cases.
     pub fn timelines(&self) -> PathBuf {
-        self.public.join("timelines")
+        self.public.join(TIMELINES)
     }
 
     /// Copies of the stores' database files, kept as evidence.
@@ -214,6 +216,11 @@ impl Drop for Scratch {
 /// Where an ended run has its events and histories, for commands that read it.
 pub fn recorded(public: &Path) -> (PathBuf, PathBuf) {
     (public.join(EVENTS), public.join(HISTORIES))
+}
+
+/// Where an ended run has the logs of its components, and the pictures of the streams of failed cases.
+pub fn recorded_files(public: &Path) -> (PathBuf, PathBuf) {
+    (public.join(LOGS), public.join(TIMELINES))
 }
 
 /// Where an ended run has its masked stored values.

@@ -35,7 +35,7 @@ pub(super) struct Recorded {
 }
 
 /// The run folders that the words stand for: a path or a name below `reports/`, where a common folder is all its runs.
-pub(super) fn folders(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+pub(in crate::commands) fn folders(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for word in words {
         let candidates = [PathBuf::from(word), paths.reports.join(word)];

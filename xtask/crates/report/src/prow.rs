@@ -1,0 +1,296 @@
+//! A run in the layout of Prow, which TestGrid and Spyglass read: a folder for each build of a job, in a bucket.
+//!
+//! <https://docs.prow.k8s.io/docs/metadata-artifacts/>, and prow's `pkg/gcsupload`. The order of the objects is the order
+//! in which they have to appear: a build without `finished.json` is still running, and who follows a pointer to the
+//! latest build must find all of it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use model::Exit;
+use serde::Serialize;
+
+use crate::site::{Record, plain_name};
+use crate::view::{View, at};
+use crate::{Console, Options, Verbosity, about, verdict};
+
+/// Whose build a run is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Job {
+    /// Name of the job; part of every path.
+    pub name: String,
+    /// `ORG/NAME`, of what was tested or of what tests.
+    pub repo: Option<String>,
+    /// Full hash of the commit.
+    pub commit: Option<String>,
+    /// Number of a pull request of `repo`: the build is then a presubmit's.
+    pub pull: Option<u64>,
+    /// `BUCKET[/PREFIX]`, where pointers have to name it.
+    pub bucket: Option<String>,
+}
+
+/// One object of the bucket, or file of the folder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    pub name: String,
+    pub content_type: &'static str,
+    pub bytes: Vec<u8>,
+    /// A pointer that belongs to the job; everything else belongs to one build and is written once.
+    pub pointer: bool,
+}
+
+/// <https://github.com/GoogleCloudPlatform/testgrid/blob/main/metadata/job.go>
+#[derive(Serialize)]
+struct Started<'a> {
+    /// Seconds since 1970.
+    timestamp: i64,
+    node: &'a str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    repos: BTreeMap<&'a str, String>,
+    #[serde(rename = "repo-commit", skip_serializing_if = "Option::is_none")]
+    commit: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pull: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Finished<'a> {
+    timestamp: i64,
+    passed: bool,
+    result: &'static str,
+    metadata: BTreeMap<&'a str, String>,
+}
+
+/// All objects of the build, in the order in which they have to be written.
+pub fn prow(record: &Record, job: &Job) -> Result<Vec<Object>> {
+    let view = View::of(&record.events);
+    let start = seconds(view.started).context("the run does not say when it started, and builds are named by that")?;
+    let build = start.to_string();
+    let folder = folder(job, &build)?;
+    let object = |name: &str, content_type, bytes| Object {
+        name: format!("{folder}{name}"),
+        content_type,
+        bytes,
+        pointer: false,
+    };
+    let mut objects = vec![
+        object("started.json", JSON, json(&started(&view, job, start))),
+        object("build-log.txt", TEXT, build_log(record)),
+    ];
+    let junit = format!("artifacts/junit_{}_01.xml", plain_name(view.arch()).replace('_', "-"));
+    objects.push(object(&junit, XML, crate::junit(&record.events)?));
+    objects.push(object("artifacts/summary.md", MARKDOWN, crate::markdown(&record.events).into_bytes()));
+    objects.push(object("artifacts/run.json", JSON, crate::run_json(&record.events).into_bytes()));
+    for (name, bytes) in &record.logs {
+        objects.push(object(&format!("artifacts/logs/{name}"), TEXT, bytes.clone()));
+    }
+    for (name, bytes) in &record.timelines {
+        objects.push(object(&format!("artifacts/timelines/{name}"), SVG, bytes.clone()));
+    }
+    let end = record.events.last().and_then(|event| seconds(at(event))).unwrap_or(start).max(start);
+    objects.push(object("finished.json", JSON, json(&finished(record, &view, job, end))));
+    objects.extend(pointers(job, &build, &folder));
+    Ok(objects)
+}
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+const XML: &str = "application/xml";
+const MARKDOWN: &str = "text/markdown; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+
+/// The build's folder, with a slash at its end.
+fn folder(job: &Job, build: &str) -> Result<String> {
+    let name = &job.name;
+    match (job.pull, &job.repo) {
+        (None, _) => Ok(format!("logs/{name}/{build}/")),
+        (Some(pull), Some(repo)) => Ok(format!("pr-logs/pull/{}/{pull}/{name}/{build}/", repo.replace('/', "_"))),
+        (Some(_), None) => bail!("a pull request needs the repository that it is of"),
+    }
+}
+
+/// What leads to the newest build, after everything else.
+fn pointers(job: &Job, build: &str, folder: &str) -> Vec<Object> {
+    let pointer = |name, text: String| Object { name, content_type: TEXT, bytes: text.into_bytes(), pointer: true };
+    let name = &job.name;
+    if job.pull.is_none() {
+        return vec![pointer(format!("logs/{name}/latest-build.txt"), build.to_owned())];
+    }
+    let whole = job.bucket.as_ref().map(|bucket| format!("gs://{bucket}/{}", folder.trim_end_matches('/')));
+    let alias =
+        whole.map(|text| Object { pointer: false, ..pointer(format!("pr-logs/directory/{name}/{build}.txt"), text) });
+    alias.into_iter().chain([pointer(format!("pr-logs/directory/{name}/latest-build.txt"), build.to_owned())]).collect()
+}
+
+fn started<'a>(view: &View<'a>, job: &'a Job, timestamp: i64) -> Started<'a> {
+    let commit = job.commit.as_deref();
+    let revision = || match (job.pull, commit) {
+        (Some(pull), commit) => format!("{pull}:{}", commit.unwrap_or_default()),
+        (None, commit) => commit.unwrap_or_default().to_owned(),
+    };
+    Started {
+        timestamp,
+        node: view.run.map_or("", |run| &run.host),
+        repos: job.repo.iter().map(|repo| (repo.as_str(), revision())).collect(),
+        commit,
+        pull: job.pull.map(|pull| pull.to_string()),
+    }
+}
+
+fn finished<'a>(record: &Record, view: &View<'a>, job: &Job, timestamp: i64) -> Finished<'a> {
+    let exit = verdict::exit(&record.events);
+    let result = match exit {
+        Exit::Ok => "SUCCESS",
+        Exit::Interrupted => "ABORTED",
+        _ => "FAILURE",
+    };
+    Finished { timestamp, passed: exit == Exit::Ok, result, metadata: metadata(view, job, exit) }
+}
+
+/// Any of these can be the head of a column in TestGrid.
+fn metadata<'a>(view: &View<'a>, job: &Job, exit: Exit) -> BTreeMap<&'a str, String> {
+    let mut all = BTreeMap::from([
+        ("arch", view.arch().to_owned()),
+        ("provider", view.provider().to_owned()),
+        ("store", about::store(view).to_owned()),
+        ("verdict", exit.to_string()),
+        ("cases", view.counts().sentence()),
+    ]);
+    if let Some(booted) = &view.booted {
+        all.insert("execution", booted.execution.to_owned());
+        all.insert("factor", format!("{:.2}", booted.factor));
+        all.extend(booted.versions.iter().map(|(server, version)| (server.as_str(), version.clone())));
+    }
+    if let Some(run) = view.run {
+        all.extend([("run", run.id.clone()), ("seed", run.seed.to_string()), ("repeat", run.command.clone())]);
+    }
+    if let Some(version) = about::version(view, "kube-apiserver") {
+        // TestGrid shows what follows the plus sign, nine characters of it.
+        let commit = job.commit.iter().map(|commit| format!("+{}", commit.chars().take(9).collect::<String>()));
+        all.insert("job-version", format!("{version}{}", commit.collect::<String>()));
+    }
+    all.extend(job.commit.iter().map(|commit| ("repo-commit", commit.clone())));
+    all
+}
+
+/// What the console would have shown, with the time before each line.
+fn build_log(record: &Record) -> Vec<u8> {
+    let bytes = Shared::default();
+    let folder = "artifacts".to_owned();
+    let options = Options { stamps: true, verbosity: Verbosity::Verbose, folder, ..Options::default() };
+    let mut console = Console::new(Box::new(bytes.clone()), options);
+    record.events.iter().for_each(|event| console.event(event));
+    let log = bytes.0.lock().unwrap_or_else(PoisonError::into_inner);
+    log.clone()
+}
+
+/// A writer that leaves behind what was written.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(value).expect("plain data with string keys");
+    bytes.push(b'\n');
+    bytes
+}
+
+fn seconds(stamp: &str) -> Option<i64> {
+    stamp.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    fn record() -> Record {
+        let logs = BTreeMap::from([("default.etcd-main.log".to_owned(), b"one\n".to_vec())]);
+        Record { events: fixture::run(), logs, ..Record::default() }
+    }
+
+    fn job() -> Job {
+        Job { name: "archproof-mix64".into(), ..Job::default() }
+    }
+
+    fn value(objects: &[Object], name: &str) -> serde_json::Value {
+        let object = objects.iter().find(|object| object.name.ends_with(name)).unwrap();
+        serde_json::from_slice(&object.bytes).unwrap()
+    }
+
+    #[test]
+    fn a_periodic_build_appears_in_this_order() {
+        let objects = prow(&record(), &job()).unwrap();
+        let names: Vec<&str> = objects.iter().map(|object| object.name.as_str()).collect();
+        let build = "logs/archproof-mix64/1795255200";
+        let wanted = [
+            "started.json",
+            "build-log.txt",
+            "artifacts/junit_mix64_01.xml",
+            "artifacts/summary.md",
+            "artifacts/run.json",
+            "artifacts/logs/default.etcd-main.log",
+            "finished.json",
+        ];
+        assert_eq!(names[..7], wanted.map(|name| format!("{build}/{name}")));
+        assert_eq!(names[7..], ["logs/archproof-mix64/latest-build.txt"]);
+        assert_eq!(objects[7].bytes, b"1795255200");
+        assert!(objects[7].pointer && objects[..7].iter().all(|object| !object.pointer));
+        let log = String::from_utf8(objects[1].bytes.clone()).unwrap();
+        assert!(log.contains("10:00:20 ") && log.contains("revision 7 was delivered after 9"), "{log}");
+    }
+
+    #[test]
+    fn a_presubmit_says_what_it_is_about() {
+        let job = Job {
+            repo: Some("etcd-io/etcd".into()),
+            commit: Some("0123456789abcdef0123456789abcdef01234567".into()),
+            pull: Some(7),
+            bucket: Some("b/x".into()),
+            ..job()
+        };
+        let objects = prow(&record(), &job).unwrap();
+        let build = "pr-logs/pull/etcd-io_etcd/7/archproof-mix64/1795255200";
+        assert_eq!(objects[0].name, format!("{build}/started.json"));
+        let started = value(&objects, "started.json");
+        assert_eq!(started["timestamp"], 1_795_255_200);
+        assert_eq!(started["repos"]["etcd-io/etcd"], "7:0123456789abcdef0123456789abcdef01234567");
+        assert_eq!(started["pull"], "7");
+        let [alias, latest] = &objects[objects.len() - 2..] else { panic!() };
+        assert_eq!(alias.name, "pr-logs/directory/archproof-mix64/1795255200.txt");
+        assert_eq!(alias.bytes, format!("gs://b/x/{build}").as_bytes());
+        assert_eq!(latest.name, "pr-logs/directory/archproof-mix64/latest-build.txt");
+        assert!(prow(&record(), &Job { repo: None, ..job }).is_err());
+    }
+
+    #[test]
+    fn finished_tells_the_verdict() {
+        let finished = value(&prow(&record(), &job()).unwrap(), "finished.json");
+        assert_eq!((&finished["passed"], &finished["result"]), (&false.into(), &"FAILURE".into()));
+        assert_eq!(finished["timestamp"], 1_795_255_275);
+        assert_eq!(finished["metadata"]["etcd"], "3.6.16");
+        // TestGrid takes strings and one level of maps of strings.
+        assert!(finished["metadata"].as_object().unwrap().values().all(serde_json::Value::is_string));
+        let mut events = fixture::run();
+        events.pop();
+        let killed = Record { events, ..Record::default() };
+        let finished = value(&prow(&killed, &job()).unwrap(), "finished.json");
+        assert_eq!((&finished["passed"], &finished["result"]), (&false.into(), &"ABORTED".into()));
+        let nothing =
+            Record { events: vec![fixture::started(), fixture::finished(Exit::NothingRan)], ..Record::default() };
+        assert_eq!(value(&prow(&nothing, &job()).unwrap(), "finished.json")["result"], "FAILURE");
+        assert!(prow(&Record::default(), &job()).is_err());
+    }
+}

@@ -1,0 +1,172 @@
+//! The first page: where it ran, what is not as expected, and the grid of cases × lanes.
+
+use maud::{Markup, html};
+
+use super::model::{Lane, Row, Runs, is_red};
+use super::page::{Page, check_link, counts, id, line, outcome, place, run_link, seconds, strip, verdict, when};
+
+pub(super) fn page(runs: &Runs<'_>) -> String {
+    let body = html! {
+        h1 { "What was checked, and where" }
+        p.lead { (extent(runs)) }
+        (lanes(runs))
+        (red(runs))
+        (grid(runs))
+    };
+    Page { base: "", title: "Grid", here: "Grid", body }.html()
+}
+
+fn extent(runs: &Runs<'_>) -> String {
+    let checks = runs.checks().count();
+    let known = runs.known.len();
+    let of = if known > 0 { format!(" of {known}") } else { String::new() };
+    let newest = runs.runs.last().map_or_else(String::new, |run| format!(", the newest of {}", when(run.view.started)));
+    let plural = |number: usize, word: &str| format!("{number} {word}{}", if number == 1 { "" } else { "s" });
+    format!(
+        "{}{newest}. {checks}{of} checks have a result, in {}. Each column shows the newest result of each case.",
+        plural(runs.runs.len(), "run"),
+        plural(runs.rows.len(), "case"),
+    )
+}
+
+/// A row for each lane.
+fn lanes(runs: &Runs<'_>) -> Markup {
+    html! {
+        div.scroll role="region" aria-label="Where it ran" tabindex="0" {
+            table.lanes {
+                caption { h2 { "Where it ran" } }
+                thead { tr {
+                    th scope="col" { "Architecture" }
+                    th scope="col" { "Executed" }
+                    th scope="col" { "Newest results" }
+                    th scope="col" { "Newest run" }
+                    th scope="col" { "Its verdict" }
+                    th.n scope="col" { "Time" }
+                    th.n scope="col" { "Runs" }
+                } }
+                tbody {
+                    @for (number, lane) in runs.lanes.iter().enumerate() { (lane_row(runs, number, lane)) }
+                }
+            }
+        }
+    }
+}
+
+fn lane_row(runs: &Runs<'_>, number: usize, lane: &Lane) -> Markup {
+    let newest = runs.of_lane(number).next_back();
+    html! {
+        tr {
+            th scope="row" { (line(&lane.arch)) }
+            td { (line(&lane.how())) br; span.dim { (line(&lane.what())) } }
+            td { (counts(runs.counts(number))) }
+            @if let Some(run) = newest {
+                td { (run_link("", run)) }
+                td { (verdict(run.exit)) }
+                td.n { (run.view.finished.map_or_else(|| "no end".into(), |(_, time)| seconds(time))) }
+            }
+            td.n { (runs.of_lane(number).count()) }
+        }
+    }
+}
+
+/// Every newest result that makes a run red, with what it says.
+fn red(runs: &Runs<'_>) -> Markup {
+    let rows: Vec<_> = runs.red().collect();
+    html! {
+        h2 #red { "Not as expected: " (rows.len()) }
+        @if rows.is_empty() {
+            p { "Every newest result is as expected." }
+        } @else {
+            div.scroll role="region" aria-label="Not as expected" tabindex="0" {
+                table.red {
+                    thead { tr {
+                        th scope="col" { "Case" }
+                        th scope="col" { "Outcome" }
+                        th scope="col" { "Where" }
+                        th scope="col" { "What was seen" }
+                    } }
+                    tbody {
+                        @for (case, lane, run, index) in rows {
+                            @let found = &run.view.cases[index];
+                            tr {
+                                th scope="row" {
+                                    a href=(format!("runs/{}.html#{}", run.slug, run.anchors[index])) { (id(case)) }
+                                }
+                                td { (outcome(&found.outcome)) }
+                                td { (place(&runs.lanes[lane])) }
+                                td.said { (line(&found.outcome.message())) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn grid(runs: &Runs<'_>) -> Markup {
+    let mut groups: Vec<&str> = runs.rows.values().map(|row| row.group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    html! {
+        h2 #grid { "Every case" }
+        p.tools {
+            label { input #only type="checkbox"; " only rows with something that did not pass" }
+            label hidden data-needs-script="" {
+                "Filter " input #filter type="search" autocomplete="off" placeholder="watch. json";
+            }
+        }
+        div.scroll.tall role="region" aria-label="Every case" tabindex="0" {
+            table.grid {
+                thead { tr {
+                    th scope="col" { "Case" }
+                    th scope="col" { "Level" }
+                    @for lane in &runs.lanes {
+                        th scope="col" {
+                            strong { (line(&lane.arch)) } br;
+                            span.dim { (line(&lane.how())) br; (line(&lane.what())) }
+                        }
+                    }
+                } }
+                @for group in groups {
+                    tbody {
+                        tr.group { th scope="rowgroup" colspan=(runs.lanes.len() + 2) { (line(group)) } }
+                        @for (case, row) in runs.rows.iter().filter(|(_, row)| row.group == group) {
+                            (grid_row(runs, case, row))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn grid_row(runs: &Runs<'_>, case: &str, row: &Row<'_>) -> Markup {
+    let newest = || row.results.iter().filter_map(|results| results.last()).map(|at| runs.result(*at).1);
+    let red = newest().any(|case| is_red(&case.outcome));
+    let odd = newest().any(|case| case.outcome.word() != "passed");
+    html! {
+        tr.row.quiet[!odd].red[red] {
+            th scope="row" { (check_link("", runs, row.check, case)) }
+            td.dim { (row.level) }
+            @for results in &row.results { (cell(runs, results)) }
+        }
+    }
+}
+
+fn cell(runs: &Runs<'_>, results: &[(usize, usize)]) -> Markup {
+    let Some(at) = results.last() else {
+        return html! { td.none { span.hidden { "not run" } span aria-hidden="true" { "·" } } };
+    };
+    let (run, case) = runs.result(*at);
+    let told = outcome(&case.outcome);
+    html! {
+        td class=(format!("c {}", super::page::class(case.outcome.word()))) {
+            @if case.outcome.word() == "passed" { (told) } @else {
+                a href=(format!("runs/{}.html#{}", run.slug, run.anchors[at.1])) { (told) }
+            }
+            " " span.time { (seconds(case.seconds)) }
+            (strip(runs, results))
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A static site over recorded runs: a grid of checks × architectures, a page for each check and each run, and the
+//! support table. Pure functions from records to files: equal records give equal bytes.
+//!
+//! The pages need no script, no network and no server. Reading run folders and writing the files is the caller's.
+
+mod check_page;
+mod index_page;
+mod model;
+mod names;
+mod page;
+mod run_page;
+mod runs_page;
+mod support_page;
+
+use std::collections::BTreeMap;
+
+use ::model::{Event, Level};
+
+use crate::support::Support;
+use crate::text::cut_middle;
+use crate::view::View;
+use model::Runs;
+pub(crate) use names::plain_name;
+
+/// Longest log in the site, in bytes; the run folder has all of it.
+const LOG_BYTES: usize = 256 << 10;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("filter.js");
+
+/// A run as its folder holds it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    pub events: Vec<Event>,
+    /// Output of components, by file name.
+    pub logs: BTreeMap<String, Vec<u8>>,
+    /// Pictures of the streams of failed cases, by file name.
+    pub timelines: BTreeMap<String, Vec<u8>>,
+}
+
+/// A check as the suite's table has it; the records may know others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    pub id: String,
+    pub level: Level,
+    pub requirement: String,
+    pub source: String,
+    /// How the check observes it.
+    pub observed: String,
+    /// How to see it by hand.
+    pub by_hand: String,
+    /// How many cases it has, one for each profile.
+    pub cases: usize,
+}
+
+/// By start, in whatever order they were given.
+pub(crate) fn in_order(records: &[Record]) -> Vec<&Record> {
+    let mut sorted: Vec<&Record> = records.iter().collect();
+    sorted.sort_by_cached_key(|record| {
+        let view = View::of(&record.events);
+        let id = view.run.map(|run| run.id.clone());
+        (view.started.to_owned(), id, crate::run_json(&record.events))
+    });
+    sorted
+}
+
+/// The files of the site, by path below its folder.
+pub fn site(records: &[Record], known: &[Known], support: &Support) -> BTreeMap<String, Vec<u8>> {
+    let runs = Runs::of(records, known);
+    let mut files = BTreeMap::new();
+    let mut put = |path: String, text: String| files.insert(path, text.into_bytes());
+    put("style.css".into(), STYLE.into());
+    put("filter.js".into(), SCRIPT.into());
+    put("index.html".into(), index_page::page(&runs));
+    put("runs.html".into(), runs_page::page(&runs));
+    put("support.html".into(), support_page::page(&runs, support));
+    for check in runs.checks() {
+        put(format!("checks/{}.html", check.slug), check_page::page(&runs, check));
+    }
+    for run in &runs.runs {
+        put(format!("runs/{}.html", run.slug), run_page::page(&runs, run));
+        let below = |path: &str| format!("runs/{}/{path}", run.slug);
+        put(below("run.json"), crate::run_json(&run.record.events));
+        put(below("summary.txt"), crate::markdown(&run.record.events));
+        for (name, slug) in &run.logs {
+            put(below(slug), cut_middle(page::text(&String::from_utf8_lossy(&run.record.logs[*name])), LOG_BYTES));
+        }
+    }
+    for run in &runs.runs {
+        for (name, slug) in &run.timelines {
+            files.insert(format!("runs/{}/{slug}", run.slug), run.record.timelines[*name].clone());
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests;

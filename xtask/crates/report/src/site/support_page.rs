@@ -1,0 +1,126 @@
+//! The support table as a page.
+
+use maud::{Markup, html};
+
+use super::model::Runs;
+use super::page::{Page, capital, id, line, run_link, source};
+use crate::support::{Evidence, Execution, Judged, Program, ProjectTable, Support, Weight};
+
+pub(super) fn page(runs: &Runs<'_>, support: &Support) -> String {
+    let body = html! {
+        h1 { "What is shown, on which architecture" }
+        p.lead {
+            "Each cell names what the recorded runs show and the newest run behind it. A cell without a run says so: "
+            "nothing is concluded from what was not run. Of several runs the newest result of each case counts."
+        }
+        (programs(runs, support))
+        @for table in &support.projects { (project(runs, support, table)) }
+    };
+    Page { base: "", title: "Support", here: "Support", body }.html()
+}
+
+fn heads(support: &Support) -> Markup {
+    html! {
+        @for arch in &support.arches {
+            th scope="col" { strong { (line(&arch.name)) } br; span.dim { (line(&arch.title)) } }
+        }
+    }
+}
+
+fn programs(runs: &Runs<'_>, support: &Support) -> Markup {
+    html! {
+        h2 { "Programs" }
+        @if support.programs.is_empty() { p { "No run has a program in it." } } @else {
+            div.scroll role="region" aria-label="Programs" tabindex="0" {
+                table.support {
+                    thead { tr { th scope="col" { "Program" } (heads(support)) } }
+                    tbody { @for program in &support.programs { (program_row(runs, program)) } }
+                }
+            }
+        }
+    }
+}
+
+fn program_row(runs: &Runs<'_>, program: &Program) -> Markup {
+    html! {
+        tr {
+            th scope="row" { strong { (line(&program.component)) } br; (line(&program.version)) }
+            @for evidence in &program.cells { td { (shown(runs, evidence)) } }
+        }
+    }
+}
+
+fn shown(runs: &Runs<'_>, evidence: &Evidence) -> Markup {
+    html! {
+        @if evidence.is_empty() { span.gap { "no evidence" } } @else {
+            ul {
+                @if let Some(run) = &evidence.built { li { "built and audited " (run_of(runs, run)) } }
+                @for (how, execution) in &evidence.executions { (executed(runs, how, execution)) }
+                @if evidence.executions.is_empty() { li.gap { "never started" } }
+            }
+        }
+    }
+}
+
+fn executed(runs: &Runs<'_>, how: &str, execution: &Execution) -> Markup {
+    html! {
+        li {
+            strong { (line(how)) } br;
+            (line(&execution.sentence())) br;
+            span.dim { (line(&execution.sustained())) } " " (run_of(runs, execution.newest()))
+        }
+    }
+}
+
+/// A short link; the whole name is long in a table.
+fn run_of(runs: &Runs<'_>, wanted: &str) -> Markup {
+    match runs.runs.iter().find(|run| run.id() == wanted) {
+        Some(run) => run_link("", run),
+        None => html! { (id(wanted)) },
+    }
+}
+
+fn project(runs: &Runs<'_>, support: &Support, table: &ProjectTable) -> Markup {
+    let project = &table.project;
+    let title = format!("Criteria of {}", project.name);
+    html! {
+        h2 { (line(&title)) }
+        p { "From " (source(&project.source)) ", as read in " (line(&project.read)) "." }
+        div.scroll role="region" aria-label=(line(&title)) tabindex="0" {
+            table.support {
+                thead { tr { th scope="col" { "Criterion" } (heads(support)) } }
+                tbody {
+                    tr {
+                        th scope="row" { "Tier that the project names" }
+                        @for arch in &support.arches {
+                            @match project.listed.get(&arch.name) {
+                                Some(tier) => { td { (line(tier)) } }
+                                None => { td.gap { "not named" } }
+                            }
+                        }
+                    }
+                    @for (criterion, cells) in project.criteria.iter().zip(&table.rows) {
+                        tr {
+                            th scope="row" { span.dim { (line(&capital(&criterion.tier))) } br; (line(&criterion.text)) }
+                            @for judged in cells { td { (said(runs, judged)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn said(runs: &Runs<'_>, judged: &Judged) -> Markup {
+    let (class, sign) = match judged.weight {
+        Weight::Shown => ("o p", "✓ "),
+        Weight::Part => ("o x", "≈ "),
+        Weight::Against => ("o f", "✗ "),
+        Weight::Nothing => ("gap", ""),
+    };
+    html! {
+        span class=(class) { span aria-hidden="true" { (sign) } (judged.weight.word()) }
+        @if !judged.text.is_empty() { br; span.dim { (line(&judged.text)) } }
+        @if let Some(run) = &judged.run { br; (run_of(runs, run)) }
+    }
+}

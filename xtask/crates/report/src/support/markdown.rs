@@ -1,0 +1,67 @@
+//! The support table for a README, an issue or a proposal.
+
+use super::{Evidence, Judged, ProjectTable, Support, Weight};
+use crate::markdown::cell;
+use crate::text::title;
+
+/// Two kinds of tables: programs with their evidence, and each project's criteria.
+pub fn markdown(support: &Support) -> String {
+    let mut page = "# What is shown, on which architecture\n\n".to_owned();
+    page += "Each cell names what the recorded runs show and the newest run behind it; a cell without a run says so. Of \
+             several runs the newest result of each case counts. Runs under an emulator speak of the instruction set as \
+             that emulator implements it.\n\n";
+    if support.programs.is_empty() {
+        page += "No run has a program in it.\n\n";
+    } else {
+        page += &head("program", support);
+        for program in &support.programs {
+            let cells: String = program.cells.iter().map(|evidence| format!(" {} |", shown(evidence))).collect();
+            page += &format!("| {} {} |{cells}\n", cell(&program.component), cell(&program.version));
+        }
+        page.push('\n');
+    }
+    support.projects.iter().for_each(|table| page += &project(table, support));
+    page
+}
+
+fn head(first: &str, support: &Support) -> String {
+    let names: String = support.arches.iter().map(|arch| format!(" {} |", cell(&arch.name))).collect();
+    format!("| {first} |{names}\n| --- |{}\n", " --- |".repeat(support.arches.len()))
+}
+
+fn shown(evidence: &Evidence) -> String {
+    if evidence.is_empty() {
+        return "no evidence".into();
+    }
+    let built = evidence.built.iter().map(|run| format!("built and audited ({})", cell(run)));
+    let executed = evidence.executions.iter().map(|(how, execution)| {
+        let said = format!("{how}: {}; {}", execution.sentence(), execution.sustained());
+        format!("{} ({})", cell(&said), cell(execution.newest()))
+    });
+    let lines: Vec<String> = built.chain(executed).collect();
+    let never = if evidence.executions.is_empty() { "<br>never started" } else { "" };
+    lines.join("<br>") + never
+}
+
+fn project(table: &ProjectTable, support: &Support) -> String {
+    let project = &table.project;
+    let mut text = format!("## Criteria of {}\n\n", cell(&project.name));
+    text += &format!("From {}, as read in {}.\n\n", cell(&project.source), cell(&project.read));
+    text += &head("criterion", support);
+    let tier = |arch: &super::Arch| project.listed.get(&arch.name).map_or("not named", String::as_str);
+    let listed: String = support.arches.iter().map(|arch| format!(" {} |", cell(tier(arch)))).collect();
+    text += &format!("| Tier that the project names |{listed}\n");
+    for (criterion, cells) in project.criteria.iter().zip(&table.rows) {
+        let cells: String = cells.iter().map(|judged| format!(" {} |", said(judged))).collect();
+        text += &format!("| {}: {} |{cells}\n", cell(&title(&criterion.tier)), cell(&criterion.text));
+    }
+    text + "\n"
+}
+
+fn said(judged: &Judged) -> String {
+    let word = judged.weight.word();
+    let word = if judged.weight == Weight::Nothing { word.to_owned() } else { format!("**{word}**") };
+    let text = if judged.text.is_empty() { String::new() } else { format!(": {}", cell(&judged.text)) };
+    let run = judged.run.as_ref().map_or_else(String::new, |run| format!(" ({})", cell(run)));
+    format!("{word}{text}{run}")
+}
