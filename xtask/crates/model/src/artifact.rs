@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind", content = "value")]
 pub enum Source {
-    /// `module[:VERSION]`: the pinned Go module, or another released version of it.
+    /// `module[:VERSION]`, or `VERSION`: the pinned Go module, that of another minor (`v1.35`), or another released
+    /// version (`v1.35.2`).
     Module(Option<String>),
     /// `checkout:PATH`: a source tree of the user.
     Checkout(PathBuf),
@@ -54,6 +55,12 @@ pub enum BuildStep {
     Prebuilt,
 }
 
+impl Source {
+    fn version(text: &str) -> Source {
+        Source::Module(Some(format!("v{}", text.strip_prefix('v').unwrap_or(text))))
+    }
+}
+
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -75,13 +82,39 @@ impl std::str::FromStr for Source {
         };
         match (kind, rest) {
             ("module", None) => Ok(Source::Module(None)),
-            ("module", Some(version)) if !version.is_empty() => {
-                let version = version.strip_prefix('v').unwrap_or(version);
-                Ok(Source::Module(Some(format!("v{version}"))))
+            ("module", Some(version)) if !version.is_empty() => Ok(Source::version(version)),
+            (version, None) if version.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit()) => {
+                Ok(Source::version(version))
             }
             ("checkout", Some(path)) if !path.is_empty() => Ok(Source::Checkout(path.into())),
             ("prebuilt", Some(path)) if !path.is_empty() => Ok(Source::Prebuilt(path.into())),
-            _ => Err(format!("`{text}` is none of module, module:VERSION, checkout:PATH, prebuilt:DIR")),
+            _ => Err(format!("`{text}` is none of VERSION, module, module:VERSION, checkout:PATH, prebuilt:DIR")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_read_as_they_are_written() {
+        for (text, written) in [
+            ("module", "module"),
+            ("1.35", "module:v1.35"),
+            ("v1.35", "module:v1.35"),
+            ("1.35.4", "module:v1.35.4"),
+            ("module:1.35", "module:v1.35"),
+            ("module:v1.35.4", "module:v1.35.4"),
+            ("checkout:../k", "checkout:../k"),
+            ("prebuilt:/opt", "prebuilt:/opt"),
+        ] {
+            let source: Source = text.parse().unwrap();
+            assert_eq!(source.to_string(), written);
+            assert_eq!(written.parse(), Ok(source), "{written}");
+        }
+        for text in ["", "v", "module:", "checkout", "x1.35", "tar:x"] {
+            assert!(text.parse::<Source>().is_err(), "{text}");
         }
     }
 }

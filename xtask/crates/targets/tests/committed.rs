@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 31] = [
+const OPTIONAL: [&str; 32] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -34,6 +34,7 @@ const OPTIONAL: [&str; 31] = [
     "profile",
     "provider",
     "reason",
+    "releases",
     "staging",
     "store",
     "store_version",
@@ -51,6 +52,8 @@ fn the_committed_files_load() {
     let names: Vec<_> = catalogue.targets.iter().map(|target| target.name.as_str()).collect();
     assert_eq!(names, ["amd64", "arm64", "loong64", "ppc64le", "riscv64"]);
     assert_eq!(catalogue.resources("v1.36.3").unwrap().len(), 60);
+    assert_eq!(catalogue.resources("v1.35.4").unwrap().len(), 58);
+    assert_eq!(catalogue.resources("1.34").unwrap().len(), 58);
 }
 
 #[test]
@@ -112,8 +115,16 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
                 .into(),
         ),
         (
-            catalogue.resources("v1.35.0").unwrap_err().to_string(),
-            "unknown Kubernetes release `v1.35.0`; valid: 1.36".into(),
+            catalogue.resources("v1.33.0").unwrap_err().to_string(),
+            "unknown Kubernetes release `v1.33.0`; valid: 1.34, 1.35, 1.36".into(),
+        ),
+        (
+            catalogue.pinned("kubernetes", "v1.33").unwrap_err().to_string(),
+            "unknown release `kubernetes 1.33`; valid: 1.36, 1.35, 1.34".into(),
+        ),
+        (
+            catalogue.pinned("etcd", "v2.3").unwrap_err().to_string(),
+            "unknown release `etcd 2.3`; valid: 3.7, 3.6, 3.5".into(),
         ),
     ] {
         assert_eq!(message, expected);
@@ -321,13 +332,18 @@ fn files() -> Files {
         ["components.yaml", "durations.yaml", "expectations.yaml", "profiles.yaml", "resources/1.36.yaml"]
             .map(String::from)
             .into();
+    // Not the tables of other releases: the same keys once more, and the most of all files.
     names.extend(["amd64", "arm64", "loong64", "ppc64le", "riscv64"].map(|name| format!("{name}.yaml")));
     for (set, program) in [
         ("etcd", "tools.go"),
+        ("etcd-3.5", "tools.go"),
+        ("etcd-3.7", "tools.go"),
         ("guest", "main.go"),
         ("kine", "tools.go"),
         ("kms", "main.go"),
         ("kubernetes", "tools.go"),
+        ("kubernetes-1.34", "tools.go"),
+        ("kubernetes-1.35", "tools.go"),
     ] {
         names.extend(["go.mod", "go.sum", program].map(|name| format!("components/{set}/{name}")));
     }
