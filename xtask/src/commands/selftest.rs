@@ -17,7 +17,7 @@ use serde::Serialize;
 use suite::{Case, Options, Plan};
 use targets::Catalogue;
 
-use super::{Ready, ci, print, print_json, ready, target};
+use super::{Ready, print, print_json, ready, target};
 use crate::args::SelftestOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;

@@ -117,6 +117,12 @@ fn etcd(store: &ProfileStore, member: &Member, data: &Path, ports: &StorePorts, 
     flags
 }
 
+/// The flags as a release knows them that calls some of them `--experimental-NAME`.
+pub(crate) fn as_known(flags: Flags, experimental: &[String]) -> Flags {
+    let known = |name: String| if experimental.contains(&name) { format!("experimental-{name}") } else { name };
+    flags.into_iter().map(|(name, value)| (known(name), value)).collect()
+}
+
 /// `servers` are the URLs of the profile's stores, by name; of several members, with commas.
 pub(crate) fn apiserver(
     profile: &Profile,

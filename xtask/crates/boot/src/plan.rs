@@ -255,6 +255,7 @@ impl Plan<'_> {
         let log = self.run.log(&name);
         let times = Times { start: self.scaled(START), grace: self.scaled(GRACE) };
         let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200 };
+        let flags = flags::as_known(flags, &artifact.experimental_flags);
         Ok(Component::new(Program { name, path, args, env, log }, flags, ready, times, self.place.host.clone()))
     }
 

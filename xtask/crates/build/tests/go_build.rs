@@ -382,6 +382,7 @@ fn a_minor_is_built_from_its_own_folder() {
         minor: minor.into(),
         version: version.into(),
         module: module.into(),
+        experimental_flags: Vec::new(),
     };
     let set = &mut fixture.components.sets[0];
     set.releases = vec![pin("1.2", "v1.2.3", "hello"), pin("1.1", "v1.1.7", "hello-1.1")];
@@ -392,10 +393,11 @@ fn a_minor_is_built_from_its_own_folder() {
         "module components/hello-1.1\n\ngo 1.21\n\nrequire example.org/hello v1.1.7\n\n\
          replace example.org/hello => ../hello/source\n",
     );
+    let shell = Shell::new().unwrap();
     let printed = |source: &str| {
         let built = fixture.build(&host(), source.parse().unwrap())?;
         let program = &built.path;
-        let said = proc::exec::run(cmd!(Shell::new().unwrap(), "{program}"), LONG).unwrap().stderr;
+        let said = proc::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr;
         Ok::<_, String>((built.version, said.trim().to_owned()))
     };
     let of_default = ("v1.2.3".to_owned(), "v1.2.3/0123456789abcdef0123456789abcdef01234567".to_owned());

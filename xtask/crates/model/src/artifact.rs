@@ -41,6 +41,9 @@ pub struct Artifact {
     /// The Go release in the build information, "go1.26.8".
     pub go: String,
     pub step: BuildStep,
+    /// Flags, by today's names, that this release calls `--experimental-NAME`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub experimental_flags: Vec<String>,
 }
 
 /// How the artifact was obtained in this run.

@@ -111,6 +111,9 @@ pub struct Release {
     pub version: String,
     /// The folder; the one named after the set is taken where no release is asked for.
     pub module: String,
+    /// Flags, by today's names, that this release calls `--experimental-NAME`.
+    #[serde(default)]
+    pub experimental_flags: Vec<String>,
 }
 
 impl ComponentSet {

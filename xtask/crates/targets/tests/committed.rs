@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 32] = [
+const OPTIONAL: [&str; 33] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -17,6 +17,7 @@ const OPTIONAL: [&str; 32] = [
     "commit",
     "component_env",
     "emulator",
+    "experimental_flags",
     "factor",
     "files",
     "firmware",

@@ -69,7 +69,7 @@ fn check_releases(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: 
     let path = at!["sets", i, "releases"];
     file.require(has_default, path, format!("must have a release with `module: {}`, the default", set.name));
     for (j, release) in releases.iter().enumerate() {
-        let Release { minor, version, module } = release;
+        let Release { minor, version, module, experimental_flags } = release;
         let path = at!["sets", i, "releases", j, "minor"];
         file.require(is_major_minor(minor), path, "must be MAJOR.MINOR, such as 1.36");
         if releases[..j].iter().any(|earlier| earlier.minor == *minor || earlier.module == *module) {
@@ -78,6 +78,10 @@ fn check_releases(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: 
         let is_patch = version.starts_with('v') && minor_of(version) == *minor && !is_minor(version);
         let rule = format!("must be a version of {minor}, such as v{minor}.0");
         file.require(is_patch, at!["sets", i, "releases", j, "version"], rule);
+        for (k, flag) in experimental_flags.iter().enumerate() {
+            let path = at!["sets", i, "releases", j, "experimental_flags", k];
+            file.require(is_name(flag), path, "must be a flag's name without dashes before it");
+        }
         let path = at!["sets", i, "releases", j, "module"];
         let folder = format!("components/{module}");
         for name in MODULE_FILES.iter().filter(|name| !files.contains_key(&format!("{folder}/{name}"))) {
