@@ -235,6 +235,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_release_is_given_flags_by_the_names_that_it_knows() {
+        let given = pairs([("name", "m".into()), ("notify", "5s".into())]);
+        let expected = pairs([("experimental-notify", "5s".into()), ("name", "m".into())]);
+        assert_eq!(as_known(given.clone(), &["notify".to_owned(), "absent".to_owned()]), expected);
+        assert_eq!(as_known(given.clone(), &[]), given);
+    }
+
+    #[test]
     fn every_key_placeholder_gets_a_key_of_its_own() {
         let servers = BTreeMap::from([("main".to_owned(), "https://127.0.0.1:1".to_owned())]);
         let text = fill("{key32} {key32} {run}/x {store.main}", Path::new("/r"), &servers).unwrap();
