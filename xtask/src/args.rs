@@ -22,7 +22,8 @@ pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::{
-    GcsOptions, JobOptions, ProwOptions, ReportCommand, ReportOptions, SiteOptions, SupportFormat, SupportOptions, Token,
+    GcsOptions, JobOptions, ProwOptions, ReportCommand, ReportOptions, SiteOptions, SupportFormat, SupportOptions,
+    Token,
 };
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use workflows::{
@@ -75,7 +76,7 @@ pub(crate) enum Command {
     List(ListOptions),
     /// Tell what a check wants, where that comes from, and how to see it by hand
     Explain(ExplainOptions),
-    /// Print the architectures, or what is wrong with their files
+    /// Print the architectures and the pinned releases, or what is wrong with their files
     Targets(JsonOptions),
     /// Prove that the suite can fail: break the server's promises one by one
     Selftest(SelftestOptions),
@@ -122,10 +123,11 @@ pub(crate) struct Places {
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct SourceOptions {
-    /// Where Kubernetes comes from: module[:VERSION], checkout:PATH or prebuilt:DIR
+    /// Where Kubernetes comes from: VERSION (`targets` prints those that are pinned), module[:VERSION], checkout:PATH or
+    /// prebuilt:DIR
     #[arg(long, value_name = "SPEC", default_value = "module")]
     pub(crate) kubernetes: Source,
-    /// Where etcd comes from: module[:VERSION], checkout:PATH or prebuilt:DIR
+    /// Where etcd comes from: the same
     #[arg(long, value_name = "SPEC", default_value = "module")]
     pub(crate) etcd: Source,
     /// Where kine comes from, with a store of it
@@ -180,6 +182,7 @@ Examples:
   cargo xtask ci --suite storage --level must
   cargo xtask ci --shard 2/4
   cargo xtask ci --like-ci ARCH-vm-quick
+  cargo xtask ci --kubernetes 1.35 --etcd 3.5
   cargo xtask ci --kubernetes checkout:../kubernetes
   cargo xtask ci --check storage.key-layout --seed 7 --keep")]
 pub(crate) struct CiOptions {
@@ -236,7 +239,8 @@ Examples:
   cargo xtask build
   cargo xtask build --arch all
   cargo xtask build --arch ARCH,ARCH --component etcd
-  cargo xtask build --kubernetes module:1.36.2
+  cargo xtask build --kubernetes 1.35
+  cargo xtask build --kubernetes 1.36.2 --etcd 3.5
   cargo xtask build --etcd prebuilt:/opt/etcd/bin --json")]
 pub(crate) struct BuildOptions {
     /// Architectures, separated by commas, or `all` [default: this machine's]

@@ -26,8 +26,8 @@ pub(crate) struct Job<'a> {
     pub(crate) request: build::Request<'a>,
     pub(crate) store: StoreKind,
     pub(crate) profiles: Vec<Profile>,
-    pub(crate) resources: Vec<StoredResource>,
-    pub(crate) golden: Vec<GoldenValue>,
+    /// The storage table and the golden values for what was built.
+    pub(crate) tables: &'a (dyn Fn(&Artifacts) -> (Vec<StoredResource>, Vec<GoldenValue>) + Sync),
     pub(crate) cases: Vec<suite::Case>,
     pub(crate) expectations: &'a [Expectation],
     pub(crate) options: suite::Options,
@@ -61,8 +61,8 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     })?;
     tell_booted(log, &booted);
     let tested = phase(log, "suite", Exit::Infrastructure, || {
-        let plan =
-            suite::Plan { cases: job.cases.clone(), resources: job.resources.clone(), golden: job.golden.clone() };
+        let (resources, golden) = (job.tables)(&artifacts);
+        let plan = suite::Plan { cases: job.cases.clone(), resources, golden };
         let sink = Arc::clone(log);
         let expected =
             Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &artifacts);

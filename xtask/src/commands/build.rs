@@ -16,6 +16,7 @@ pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure
     for name in &options.components {
         catalogue.component(name)?;
     }
+    super::known_releases(&catalogue, &options.sources)?;
     let request = |target| build::Request {
         only: (!options.components.is_empty()).then_some(options.components.as_slice()),
         ..super::request(paths, &catalogue, target, Some(&options.sources))

@@ -12,7 +12,7 @@ mod shard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Event, Exit, GoldenValue, Profile, RunInfo, Source, StoredResource, Target};
+use model::{Event, Exit, Profile, RunInfo, Target};
 use proc::progress::Lane;
 use proc::{RunDir, progress};
 use report::{Console, EventLog, Verbosity};
@@ -20,7 +20,7 @@ use suite::{Case, Options};
 use targets::Catalogue;
 
 use super::{chosen, host_target, print, request};
-use crate::args::{CiOptions, ProviderArg, SourceOptions};
+use crate::args::{CiOptions, ProviderArg};
 use crate::budget::Way;
 use crate::expectations;
 use crate::failure::{Failure, OrExit};
@@ -46,8 +46,6 @@ struct Setting<'a> {
 struct Work {
     cases: Vec<Case>,
     profiles: Vec<Profile>,
-    resources: Vec<StoredResource>,
-    golden: Vec<GoldenValue>,
     seed: u64,
 }
 
@@ -66,6 +64,7 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     }
     expectations::check(&catalogue.expectations)?;
     let targets = chosen(catalogue, &options.arch)?;
+    super::has_tables(catalogue, &options.sources)?;
     let work = Work::new(paths, catalogue, options)?;
     let setting = Setting { paths, catalogue, options, work, builds: Turn::default() };
     linger::check(&setting, &targets)?;
@@ -107,8 +106,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         },
         store: options.sources.store(),
         profiles: work.profiles.clone(),
-        resources: work.resources.clone(),
-        golden: work.golden.clone(),
+        tables: &|artifacts| super::tables(catalogue, artifacts),
         cases: work.cases.clone(),
         expectations: &catalogue.expectations,
         options: Options {
@@ -172,8 +170,6 @@ impl Work {
         let cases = shard::cases(paths, catalogue, options, cases)?;
         Ok(Work {
             profiles: provider::on_store(options.sources.store(), profiles(catalogue, &cases)?),
-            resources: resources(catalogue, &options.sources)?,
-            golden: golden(catalogue, &options.sources),
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
             cases,
         })
@@ -187,23 +183,6 @@ fn profiles(catalogue: &Catalogue, cases: &[Case]) -> Result<Vec<Profile>, Failu
         catalogue.profile(name)?;
     }
     Ok(catalogue.profiles.iter().filter(|profile| wanted.contains(profile.name.as_str())).cloned().collect())
-}
-
-/// The storage table for the release under test; the newest one for a source whose release is not known before.
-pub(super) fn resources(catalogue: &Catalogue, sources: &SourceOptions) -> Result<Vec<StoredResource>, Failure> {
-    Ok(catalogue.resources(&release(catalogue, sources))?.to_vec())
-}
-
-/// The bytes of stored values for the same release; none where there is no such file.
-pub(super) fn golden(catalogue: &Catalogue, sources: &SourceOptions) -> Vec<GoldenValue> {
-    catalogue.golden(&release(catalogue, sources)).to_vec()
-}
-
-fn release(catalogue: &Catalogue, sources: &SourceOptions) -> String {
-    match &sources.kubernetes {
-        Source::Module(Some(version)) => version.clone(),
-        _ => catalogue.resources.keys().next_back().cloned().unwrap_or_default(),
-    }
 }
 
 fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {

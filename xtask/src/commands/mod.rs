@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 use ::targets::Catalogue;
 use anyhow::{Context, anyhow};
 use boot::Topology;
-use model::{Artifacts, Exit, Profile, Target};
+use model::{Artifacts, Exit, GoldenValue, Profile, Source, StoredResource, Target};
 use serde::Serialize;
 
 use crate::args::{ProviderArg, ProviderOptions, SourceOptions};
@@ -112,6 +112,34 @@ pub(crate) fn request<'a>(
         offline: sources.is_some_and(|sources| sources.offline),
         go: None,
     }
+}
+
+/// Refuses a minor release that nothing pins, before anything is done.
+pub(crate) fn known_releases(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
+    for (set, source) in sources.by_set() {
+        if let Source::Module(Some(version)) = source {
+            catalogue.pinned(&set, &version)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a release of Kubernetes that the checks have no storage table for.
+pub(crate) fn has_tables(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
+    known_releases(catalogue, sources)?;
+    if let Source::Module(Some(version)) = &sources.kubernetes {
+        catalogue.resources(version)?;
+    }
+    Ok(())
+}
+
+/// The storage table and the golden values for the apiserver that was built or taken; those for the default release where
+/// it tells none, or one that is in no table.
+pub(crate) fn tables(catalogue: &Catalogue, artifacts: &Artifacts) -> (Vec<StoredResource>, Vec<GoldenValue>) {
+    let built = artifacts.by_component.get("kube-apiserver").map(|artifact| artifact.version.as_str());
+    let default = || catalogue.set("kubernetes").ok()?.default_release().map(|release| release.minor.as_str());
+    let release = built.filter(|version| catalogue.resources(version).is_ok()).or_else(default).unwrap_or_default();
+    (catalogue.resources(release).map(<[_]>::to_vec).unwrap_or_default(), catalogue.golden(release).to_vec())
 }
 
 /// What is booted, and by whom.

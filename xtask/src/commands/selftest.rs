@@ -17,7 +17,7 @@ use serde::Serialize;
 use suite::{Case, Options, Plan};
 use targets::Catalogue;
 
-use super::{Ready, ci, print, print_json, ready, target};
+use super::{Ready, print, print_json, ready, target};
 use crate::args::SelftestOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -81,10 +81,10 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     for name in mutants.iter().map(|mutant| mutant.profile).collect::<BTreeSet<_>>() {
         profiles.push(catalogue.profile(name)?.clone());
     }
-    let resources = ci::resources(&catalogue, &options.sources)?;
-    let golden = ci::golden(&catalogue, &options.sources);
+    super::has_tables(&catalogue, &options.sources)?;
     let ready = ready(paths, &catalogue, target, &options.provider, &options.sources, profiles)?;
     let Ready { chosen, provider, artifacts, topology } = ready;
+    let (resources, golden) = super::tables(&catalogue, &artifacts);
     let label = format!("{}-{}-selftest", target.name, chosen.name());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask targets`: the architectures as a table or as JSON; or every fault of their files, exit 96.
+//! `cargo xtask targets`: the architectures and the pinned releases as tables or as JSON; or every fault of their files, exit 96.
 
 use std::path::Path;
 
@@ -15,6 +15,7 @@ pub(crate) fn run(data: &Path, options: &JsonOptions) -> Result<Exit, Failure> {
         print_json(&catalogue)?;
     } else {
         print(&targets::table(&catalogue));
+        print(&format!("\n{}", targets::releases(&catalogue)));
     }
     Ok(Exit::Ok)
 }

@@ -27,6 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
+    super::known_releases(&catalogue, &options.sources)?;
     let target = target(&catalogue, options.arch.as_deref())?;
     let mut profiles = Vec::new();
     for name in &options.profiles {

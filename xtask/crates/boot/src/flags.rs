@@ -117,6 +117,12 @@ fn etcd(store: &ProfileStore, member: &Member, data: &Path, ports: &StorePorts, 
     flags
 }
 
+/// The flags as a release knows them that calls some of them `--experimental-NAME`.
+pub(crate) fn as_known(flags: Flags, experimental: &[String]) -> Flags {
+    let known = |name: String| if experimental.contains(&name) { format!("experimental-{name}") } else { name };
+    flags.into_iter().map(|(name, value)| (known(name), value)).collect()
+}
+
 /// `servers` are the URLs of the profile's stores, by name; of several members, with commas.
 pub(crate) fn apiserver(
     profile: &Profile,
@@ -249,6 +255,14 @@ fn pairs<const N: usize>(pairs: [(&str, String); N]) -> Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_is_given_flags_by_the_names_that_it_knows() {
+        let given = pairs([("name", "m".into()), ("notify", "5s".into())]);
+        let expected = pairs([("experimental-notify", "5s".into()), ("name", "m".into())]);
+        assert_eq!(as_known(given.clone(), &["notify".to_owned(), "absent".to_owned()]), expected);
+        assert_eq!(as_known(given.clone(), &[]), given);
+    }
 
     #[test]
     fn every_key_placeholder_gets_a_key_of_its_own() {

@@ -374,6 +374,7 @@ impl Plan<'_> {
     fn component(&self, name: String, program: &str, flags: Flags, ready: String) -> anyhow::Result<Component> {
         let times = Times { start: self.scaled(START), grace: self.scaled(GRACE) };
         let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200 };
+        let flags = flags::as_known(flags, &artifact(self.artifacts, program)?.experimental_flags);
         Ok(Component::new(self.program(name, program)?, flags, ready, times, self.place.host.clone()))
     }
 

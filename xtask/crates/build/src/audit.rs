@@ -247,6 +247,7 @@ mod tests {
             ldflags: vec!["-s".into(), "-X k8s.io/component-base/version.gitVersion={version}".into()],
             tags: Vec::new(),
             staging: None,
+            releases: Vec::new(),
             components: Vec::new(),
         };
         let flags = "-s -X 'k8s.io/component-base/version.gitVersion=v1.37.0-rc.1' -X a=b";

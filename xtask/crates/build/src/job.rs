@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow, bail};
-use model::{Component, ComponentSet, Source};
+use model::{Component, ComponentSet, Source, is_minor};
 use proc::progress;
 
 use crate::Request;
@@ -85,7 +85,10 @@ pub(crate) fn go_mods(request: &Request<'_>) -> Vec<PathBuf> {
         let chosen = set.components.iter().filter(|c| wanted(request, c));
         for component in chosen {
             match request.sources.get(&set.name).unwrap_or(&Source::Module(None)) {
-                Source::Module(_) => files.push(request.modules_dir.join(&set.name).join("go.mod")),
+                Source::Module(version) => {
+                    let folder = module::folder(set, version.as_deref()).unwrap_or(&set.name);
+                    files.push(request.modules_dir.join(folder).join("go.mod"));
+                }
                 Source::Checkout(path) => {
                     files.push(path.join(component.checkout_dir.as_deref().unwrap_or_default()).join("go.mod"));
                 }
@@ -184,13 +187,13 @@ fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: 
             Ok(Prepared::Checkout { checkout, env })
         }
         Source::Module(version) => {
-            let dir = request.modules_dir.join(&set.name);
+            let dir = request.modules_dir.join(module::folder(set, version.as_deref())?);
             let go = Rc::new(Toolchain::find(&dir.join("go.mod"), request.go.as_deref())?);
             let mut env = go::build_env(request.target, module::GO_FLAGS, request.offline);
             // A go.work in a folder above would put other modules in.
             env.insert("GOWORK".to_owned(), "off".to_owned());
             let mut module = module::read(&go, set, &dir)?;
-            if let Some(version) = version.as_ref().filter(|v| **v != module.version) {
+            if let Some(version) = version.as_ref().filter(|v| !is_minor(v) && **v != module.version) {
                 let resolved = module.dir_of(set, version, request.cache_dir);
                 if resolve == Resolve::Never && !resolved.exists() {
                     let why = format!("{}@{version} has to be resolved first, by `go mod tidy`", set.main_module);
@@ -241,7 +244,7 @@ impl Prepared {
 fn module_stamp(set: &ComponentSet, module: &Module) -> Stamp {
     let version = module.version.clone();
     match &set.commit {
-        Some(commit) if module.pinned => Stamp { version, commit: commit.clone(), tree_state: "clean".to_owned() },
+        Some(commit) if module.default => Stamp { version, commit: commit.clone(), tree_state: "clean".to_owned() },
         _ => {
             let commit = module.sum.clone().unwrap_or_else(|| "unknown".to_owned());
             Stamp { version, commit, tree_state: "archive".to_owned() }

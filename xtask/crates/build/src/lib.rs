@@ -279,6 +279,7 @@ fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Art
     progress::say(&format!("build {name} {version} {}: taken from {}{note}", request.target.name, file.display()));
     Ok(Artifact {
         component: name.clone(),
+        experimental_flags: experimental_flags(job, &version),
         path: file.to_path_buf(),
         sha256: digest::sha256(&bytes),
         size: bytes.len() as u64,
@@ -291,7 +292,12 @@ fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Art
 
 fn artifact(job: &Job<'_>, path: PathBuf, record: Record, step: BuildStep) -> Artifact {
     let Record { component, version, go, sha256, size, .. } = record;
-    Artifact { component, path, sha256, size, source: job.source.clone(), version, go, step }
+    let experimental_flags = experimental_flags(job, &version);
+    Artifact { component, path, sha256, size, source: job.source.clone(), version, go, step, experimental_flags }
+}
+
+fn experimental_flags(job: &Job<'_>, version: &str) -> Vec<String> {
+    job.set.release(version).map(|release| release.experimental_flags.clone()).unwrap_or_default()
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {

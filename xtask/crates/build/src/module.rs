@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use model::ComponentSet;
+use model::{ComponentSet, is_minor};
 use proc::progress::{self, Phase};
 
 use crate::cache::Inputs;
@@ -29,11 +29,27 @@ pub(crate) struct Module {
     pub(crate) sum: Option<String>,
     /// Digest of each file that decides what is built.
     pub(crate) files: Inputs,
-    /// Whether this is the folder in the source tree, and not one made for another release.
-    pub(crate) pinned: bool,
+    /// Whether this is the set's own folder: not that of another minor, and not one made for another release.
+    pub(crate) default: bool,
     direct: Vec<Require>,
     /// Whether the set is this module itself: a program of ours, kept beside the pins.
     own: bool,
+}
+
+/// The folder below `targets/components/` from which this version is built: that of its minor, or else of the default.
+///
+/// # Errors
+/// A minor that no folder pins.
+pub(crate) fn folder<'a>(set: &'a ComponentSet, version: Option<&str>) -> anyhow::Result<&'a str> {
+    match version.map(|version| (version, set.release(version))) {
+        None => Ok(&set.name),
+        Some((_, Some(release))) => Ok(&release.module),
+        Some((minor, None)) if is_minor(minor) => {
+            let minors: Vec<&str> = set.releases.iter().map(|release| release.minor.as_str()).collect();
+            bail!("no Go module pins {} {minor}; there are {}", set.name, minors.join(", "))
+        }
+        Some(_) => Ok(&set.name),
+    }
 }
 
 /// Reads the module folder of a set.
@@ -63,8 +79,9 @@ pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Re
         files.insert(format!("folder {}", replace.new.path), digest.finish());
     }
     let sums = fs::read_to_string(dir.join("go.sum")).unwrap_or_default();
+    let default = dir.file_name().is_some_and(|name| *name == *set.name);
     let sum = sum_of(&sums, &set.main_module, &version).map(str::to_owned);
-    Ok(Module { dir: dir.to_path_buf(), version, sum, files, pinned: true, direct, own })
+    Ok(Module { dir: dir.to_path_buf(), version, sum, files, default, direct, own })
 }
 
 impl Module {
@@ -108,7 +125,7 @@ impl Module {
             self.make(go, set, version, &dir, env)
                 .with_context(|| format!("failed to resolve {}@{version}", set.main_module))?;
         }
-        Ok(Module { pinned: false, ..read(go, set, &dir)? })
+        read(go, set, &dir)
     }
 
     fn make(&self, go: &Toolchain, set: &ComponentSet, version: &str, dir: &Path, env: &Env) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use build::{Plan, Request, build, plan};
-use model::{Artifact, BuildStep, ByteOrder, Component, ComponentSet, Components, ElfFacts, Source, Target};
+use model::{Artifact, BuildStep, ByteOrder, Component, ComponentSet, Components, ElfFacts, Release, Source, Target};
 use xshell::{Shell, cmd};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -40,6 +40,7 @@ impl Fixture {
             ldflags: vec!["-s".into(), "-w".into(), "-X main.version={version}".into()],
             tags: vec!["conformance".into()],
             staging: None,
+            releases: Vec::new(),
             components: vec![component("hello"), component("extra")],
         };
         let fixture = Fixture { dir, components: Components { sets: vec![set] }, offline: true };
@@ -372,6 +373,49 @@ fn a_release_that_cannot_be_had_is_named() {
     for part in ["module:v9.9.9", "failed to resolve example.org/hello@v9.9.9", "GOPROXY=off"] {
         assert!(error.contains(part), "`{part}` is missing in: {error}");
     }
+}
+
+/// A minor that is pinned has a folder and a version of its own; the set's commit is that of the default alone.
+#[test]
+fn a_minor_is_built_from_its_own_folder() {
+    let mut fixture = Fixture::new("minor");
+    let pin = |minor: &str, version: &str, module: &str| Release {
+        minor: minor.into(),
+        version: version.into(),
+        module: module.into(),
+        experimental_flags: Vec::new(),
+    };
+    let set = &mut fixture.components.sets[0];
+    set.releases = vec![pin("1.2", "v1.2.3", "hello"), pin("1.1", "v1.1.7", "hello-1.1")];
+    set.commit = Some("0123456789abcdef0123456789abcdef01234567".into());
+    set.ldflags = vec!["-X main.version={version}/{commit}".into()];
+    fixture.write(
+        "components/hello-1.1/go.mod",
+        "module components/hello-1.1\n\ngo 1.21\n\nrequire example.org/hello v1.1.7\n\n\
+         replace example.org/hello => ../hello/source\n",
+    );
+    let shell = Shell::new().unwrap();
+    let printed = |source: &str| {
+        let built = fixture.build(&host(), source.parse().unwrap())?;
+        let program = &built.path;
+        let said = proc::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr;
+        Ok::<_, String>((built.version, said.trim().to_owned()))
+    };
+    let of_default = ("v1.2.3".to_owned(), "v1.2.3/0123456789abcdef0123456789abcdef01234567".to_owned());
+    let of_other = ("v1.1.7".to_owned(), "v1.1.7/unknown".to_owned());
+    for (source, expected) in [
+        ("module", &of_default),
+        ("1.2", &of_default),
+        ("1.1", &of_other),
+        ("module:v1.1", &of_other),
+        ("1.1.7", &of_other),
+    ] {
+        assert_eq!(&printed(source).unwrap(), expected, "{source}");
+    }
+    let error = printed("1.0").unwrap_err();
+    assert!(error.contains("no Go module pins hello v1.0; there are 1.2, 1.1"), "{error}");
+    let error = printed("1.1.9").unwrap_err();
+    assert!(error.contains("failed to resolve example.org/hello@v1.1.9"), "{error}");
 }
 
 #[test]

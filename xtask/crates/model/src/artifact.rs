@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind", content = "value")]
 pub enum Source {
-    /// `module[:VERSION]`: the pinned Go module, or another released version of it.
+    /// `module[:VERSION]`, or `VERSION`: the pinned Go module, that of another minor (`v1.35`), or another released
+    /// version (`v1.35.2`).
     Module(Option<String>),
     /// `checkout:PATH`: a source tree of the user.
     Checkout(PathBuf),
@@ -40,6 +41,9 @@ pub struct Artifact {
     /// The Go release in the build information, "go1.26.8".
     pub go: String,
     pub step: BuildStep,
+    /// Flags, by today's names, that this release calls `--experimental-NAME`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub experimental_flags: Vec<String>,
 }
 
 /// How the artifact was obtained in this run.
@@ -52,6 +56,12 @@ pub enum BuildStep {
     Built { key: String, why: String, seconds: f64 },
     /// Taken as it is.
     Prebuilt,
+}
+
+impl Source {
+    fn version(text: &str) -> Source {
+        Source::Module(Some(format!("v{}", text.strip_prefix('v').unwrap_or(text))))
+    }
 }
 
 impl std::fmt::Display for Source {
@@ -75,13 +85,39 @@ impl std::str::FromStr for Source {
         };
         match (kind, rest) {
             ("module", None) => Ok(Source::Module(None)),
-            ("module", Some(version)) if !version.is_empty() => {
-                let version = version.strip_prefix('v').unwrap_or(version);
-                Ok(Source::Module(Some(format!("v{version}"))))
+            ("module", Some(version)) if !version.is_empty() => Ok(Source::version(version)),
+            (version, None) if version.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit()) => {
+                Ok(Source::version(version))
             }
             ("checkout", Some(path)) if !path.is_empty() => Ok(Source::Checkout(path.into())),
             ("prebuilt", Some(path)) if !path.is_empty() => Ok(Source::Prebuilt(path.into())),
-            _ => Err(format!("`{text}` is none of module, module:VERSION, checkout:PATH, prebuilt:DIR")),
+            _ => Err(format!("`{text}` is none of VERSION, module, module:VERSION, checkout:PATH, prebuilt:DIR")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_read_as_they_are_written() {
+        for (text, written) in [
+            ("module", "module"),
+            ("1.35", "module:v1.35"),
+            ("v1.35", "module:v1.35"),
+            ("1.35.4", "module:v1.35.4"),
+            ("module:1.35", "module:v1.35"),
+            ("module:v1.35.4", "module:v1.35.4"),
+            ("checkout:../k", "checkout:../k"),
+            ("prebuilt:/opt", "prebuilt:/opt"),
+        ] {
+            let source: Source = text.parse().unwrap();
+            assert_eq!(source.to_string(), written);
+            assert_eq!(written.parse(), Ok(source), "{written}");
+        }
+        for text in ["", "v", "module:", "checkout", "x1.35", "tar:x"] {
+            assert!(text.parse::<Source>().is_err(), "{text}");
         }
     }
 }

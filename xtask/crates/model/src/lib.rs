@@ -33,5 +33,6 @@ pub use outcome::{Level, Outcome};
 pub use resource::{Resource, StoredResource};
 pub use store::StoreKind;
 pub use target::{
-    ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfilePlugin, ProfileStore, StoreWrapper, Target,
+    ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfilePlugin, ProfileStore, Release,
+    StoreWrapper, Target, is_minor, minor_of,
 };

@@ -99,7 +99,48 @@ pub struct ComponentSet {
     /// Folder below `main_module`'s checkout whose modules replace `v0.0.0` requirements: `staging/src/k8s.io`.
     #[serde(default)]
     pub staging: Option<String>,
+    /// The minor releases that are pinned: `--<name> MINOR`. Empty: only the folder named after the set.
+    #[serde(default)]
+    pub releases: Vec<Release>,
     pub components: Vec<Component>,
+}
+
+/// A minor release that has a Go module of its own below `targets/components/`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Release {
+    /// "1.36".
+    pub minor: String,
+    /// What the module requires of `main_module`: "v1.36.3".
+    pub version: String,
+    /// The folder; the one named after the set is taken where no release is asked for.
+    pub module: String,
+    /// Flags, by today's names, that this release calls `--experimental-NAME`.
+    #[serde(default)]
+    pub experimental_flags: Vec<String>,
+}
+
+impl ComponentSet {
+    /// The pinned release of the same minor as this version: `v1.36.3`, `1.36.3` or `1.36`.
+    pub fn release(&self, version: &str) -> Option<&Release> {
+        let minor = minor_of(version);
+        self.releases.iter().find(|release| release.minor == minor)
+    }
+
+    /// The release that is taken where none is asked for.
+    pub fn default_release(&self) -> Option<&Release> {
+        self.releases.iter().find(|release| release.module == self.name)
+    }
+}
+
+/// `v1.36.3` to `1.36`.
+pub fn minor_of(version: &str) -> String {
+    version.trim_start_matches('v').split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+/// Whether this is a minor release, `v1.36`, and not one that was published, `v1.36.3`.
+pub fn is_minor(version: &str) -> bool {
+    version.trim_start_matches('v').split('.').count() == 2
 }
 
 /// One program.

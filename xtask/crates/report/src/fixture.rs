@@ -68,6 +68,7 @@ pub(crate) fn built() -> Event {
         version: "v3.6.16".into(),
         go: "go1.26.8".into(),
         step: BuildStep::Built { key: "k".into(), why: "flags changed".into(), seconds: 31.0 },
+        experimental_flags: Vec::new(),
     };
     Event::Built { at: at(2), artifact }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, GoldenValue, MatrixData, Profile, StoredResource,
-    Target,
+    Target, is_minor, minor_of,
 };
 use serde::Serialize;
 
@@ -108,6 +108,16 @@ impl Catalogue {
         self.golden.get(&minor_of(version)).map_or(&[], Vec::as_slice)
     }
 
+    /// Refuses a minor release that no Go module of the set pins; another version is resolved when it is built.
+    pub fn pinned(&self, set: &str, version: &str) -> Result<(), Unknown> {
+        let set = self.set(set)?;
+        if !is_minor(version) || set.release(version).is_some() {
+            return Ok(());
+        }
+        let valid: Vec<String> = set.releases.iter().map(|release| release.minor.clone()).collect();
+        Err(Unknown { kind: "release", given: format!("{} {}", set.name, minor_of(version)), nearest: None, valid })
+    }
+
     fn find_target(&self, name: &str) -> Option<&Target> {
         self.targets.iter().find(|target| target.name == name || target.aliases.iter().any(|alias| alias == name))
     }
@@ -128,9 +138,4 @@ fn find<'a, T>(kind: &'static str, given: &str, all: &'a [T], name: impl Fn(&T) 
         nearest: nearest(given, all.iter().map(&name)).map(str::to_owned),
         valid: all.iter().map(|item| name(item).to_owned()).collect(),
     })
-}
-
-/// `v1.36.3` to `1.36`.
-fn minor_of(version: &str) -> String {
-    version.trim_start_matches('v').split('.').take(2).collect::<Vec<_>>().join(".")
 }

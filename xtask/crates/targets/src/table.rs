@@ -1,4 +1,4 @@
-//! The architectures as a table for people.
+//! The architectures, and the pinned releases, as tables for people.
 
 use model::{ByteOrder, MatrixData, Target};
 
@@ -7,10 +7,28 @@ use crate::catalogue::Catalogue;
 /// One line per architecture below a heading, columns aligned, every line ended.
 pub fn table(catalogue: &Catalogue) -> String {
     let heading = ["NAME", "TITLE", "ALIASES", "EMULATOR", "ELF MACHINE", "CI"].map(String::from);
-    let rows: Vec<_> =
-        std::iter::once(heading).chain(catalogue.targets.iter().map(|target| row(target, &catalogue.matrix))).collect();
+    columns(
+        std::iter::once(heading).chain(catalogue.targets.iter().map(|target| row(target, &catalogue.matrix))).collect(),
+    )
+}
+
+/// One line per pinned release below a heading, as [`table`].
+pub fn releases(catalogue: &Catalogue) -> String {
+    let heading = ["COMPONENTS", "RELEASE", "VERSION", "FOLDER"].map(String::from);
+    let mut rows = vec![heading];
+    for set in &catalogue.components.sets {
+        rows.extend(set.releases.iter().map(|release| {
+            let default = if release.module == set.name { " (default)" } else { "" };
+            let folder = format!("components/{}{default}", release.module);
+            [set.name.clone(), release.minor.clone(), release.version.clone(), folder]
+        }));
+    }
+    columns(rows)
+}
+
+fn columns<const N: usize>(rows: Vec<[String; N]>) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 6] = std::array::from_fn(width);
+    let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
     for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));

@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 39] = [
+const OPTIONAL: [&str; 41] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -20,6 +20,7 @@ const OPTIONAL: [&str; 39] = [
     "controllers",
     "emulator",
     "experimental",
+    "experimental_flags",
     "factor",
     "files",
     "firmware",
@@ -38,6 +39,7 @@ const OPTIONAL: [&str; 39] = [
     "provider",
     "reason",
     "relays",
+    "releases",
     "shards",
     "spare",
     "staging",
@@ -59,6 +61,8 @@ fn the_committed_files_load() {
     let names: Vec<_> = catalogue.targets.iter().map(|target| target.name.as_str()).collect();
     assert_eq!(names, ["amd64", "arm64", "loong64", "ppc64le", "riscv64"]);
     assert_eq!(catalogue.resources("v1.36.3").unwrap().len(), 60);
+    assert_eq!(catalogue.resources("v1.35.4").unwrap().len(), 58);
+    assert_eq!(catalogue.resources("1.34").unwrap().len(), 58);
 }
 
 #[test]
@@ -120,8 +124,16 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
                 .into(),
         ),
         (
-            catalogue.resources("v1.35.0").unwrap_err().to_string(),
-            "unknown Kubernetes release `v1.35.0`; valid: 1.36".into(),
+            catalogue.resources("v1.33.0").unwrap_err().to_string(),
+            "unknown Kubernetes release `v1.33.0`; valid: 1.34, 1.35, 1.36".into(),
+        ),
+        (
+            catalogue.pinned("kubernetes", "v1.33").unwrap_err().to_string(),
+            "unknown release `kubernetes 1.33`; valid: 1.36, 1.35, 1.34".into(),
+        ),
+        (
+            catalogue.pinned("etcd", "v2.3").unwrap_err().to_string(),
+            "unknown release `etcd 2.3`; valid: 3.7, 3.6, 3.5".into(),
         ),
     ] {
         assert_eq!(message, expected);
@@ -325,6 +337,7 @@ thread_local! {
 
 /// The committed files, read without the code under test.
 fn files() -> Files {
+    // Not the tables of other releases: the same keys once more, and the most of all files.
     let mut names: Vec<String> = [
         "components.yaml",
         "durations.yaml",
@@ -338,10 +351,14 @@ fn files() -> Files {
     names.extend(["amd64", "arm64", "loong64", "ppc64le", "riscv64"].map(|name| format!("{name}.yaml")));
     for (set, program) in [
         ("etcd", "tools.go"),
+        ("etcd-3.5", "tools.go"),
+        ("etcd-3.7", "tools.go"),
         ("guest", "main.go"),
         ("kine", "tools.go"),
         ("kms", "main.go"),
         ("kubernetes", "tools.go"),
+        ("kubernetes-1.34", "tools.go"),
+        ("kubernetes-1.35", "tools.go"),
     ] {
         names.extend(["go.mod", "go.sum", program].map(|name| format!("components/{set}/{name}")));
     }

@@ -82,7 +82,8 @@ async fn bytes_identical(ctx: &Ctx) -> Verdict {
     ctx.count("values", all.len() as u64);
     ctx.count("bytes", all.iter().map(|value| value.bytes.len() as u64).sum());
     if ctx.ground.compared.golden.is_empty() {
-        return Err(anyhow!("targets/golden/ has no file for this release; see `cargo xtask compare --help`").into());
+        let need = "golden values: targets/golden/ has no file for this release; see `cargo xtask compare --help`";
+        return Err(Stop::Skipped { need: need.into() });
     }
     let faults: Vec<String> = all.iter().filter_map(|value| fault(value, &ctx.ground.compared.golden)).collect();
     if faults.is_empty() {

@@ -1,8 +1,8 @@
 //! Rules for `targets/components.yaml`.
 
-use model::{Component, ComponentSet, Components};
+use model::{Component, ComponentSet, Components, Release, is_minor, minor_of};
 
-use super::words::{is_name, is_relative_path, placeholders, unknown_placeholder};
+use super::words::{is_major_minor, is_name, is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
 use crate::read::Files;
 
@@ -18,12 +18,13 @@ pub(crate) fn components(file: &mut Document<'_>, components: &Components, files
     file.require(!sets.is_empty(), at!["sets"], "must have at least one set");
     let mut programs: Vec<&str> = Vec::new();
     for (i, set) in sets.iter().enumerate() {
-        let ComponentSet { name, main_module, commit, ldflags, tags, staging, components } = set;
+        let ComponentSet { name, main_module, commit, ldflags, tags, staging, releases: _, components } = set;
         file.require(is_name(name), at!["sets", i, "name"], "must be lower-case letters, digits and -");
         if sets[..i].iter().any(|earlier| earlier.name == *name) {
             file.refuse(at!["sets", i, "name"], format!("{name} is the name of another set already"));
         }
         module(file, i, set, files);
+        check_releases(file, i, set, files);
         file.require(!main_module.is_empty(), at!["sets", i, "main_module"], "must be a Go module's path");
         if let Some(commit) = commit {
             let is_sha = commit.len() == SHA1_DIGITS && commit.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
@@ -56,13 +57,50 @@ fn module(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) 
         file.refuse(at!["sets", i, "name"], format!("{folder}/{name} is missing beside this file"));
     }
     let Some(text) = text else { return };
-    let requires = |line: &str| {
-        let mut words = line.split_whitespace().skip_while(|word| *word == "require");
-        words.next() == Some(&set.main_module) && words.next().is_some_and(|version| version.starts_with('v'))
-    };
-    if !own && !text.lines().any(requires) {
+    if !own && required(text, &set.main_module).is_none() {
         file.refuse(at!["sets", i, "main_module"], format!("{folder}/go.mod does not require {}", set.main_module));
     }
+}
+
+/// That each release has a folder that pins it, and that the set's own folder is among them.
+fn check_releases(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) {
+    let releases = &set.releases;
+    let has_default = releases.is_empty() || set.default_release().is_some();
+    let path = at!["sets", i, "releases"];
+    file.require(has_default, path, format!("must have a release with `module: {}`, the default", set.name));
+    for (j, release) in releases.iter().enumerate() {
+        let Release { minor, version, module, experimental_flags } = release;
+        let path = at!["sets", i, "releases", j, "minor"];
+        file.require(is_major_minor(minor), path, "must be MAJOR.MINOR, such as 1.36");
+        if releases[..j].iter().any(|earlier| earlier.minor == *minor || earlier.module == *module) {
+            file.refuse(path, format!("{minor} or its folder {module} has an entry already"));
+        }
+        let is_patch = version.starts_with('v') && minor_of(version) == *minor && !is_minor(version);
+        let rule = format!("must be a version of {minor}, such as v{minor}.0");
+        file.require(is_patch, at!["sets", i, "releases", j, "version"], rule);
+        for (k, flag) in experimental_flags.iter().enumerate() {
+            let path = at!["sets", i, "releases", j, "experimental_flags", k];
+            file.require(is_name(flag), path, "must be a flag's name without dashes before it");
+        }
+        let path = at!["sets", i, "releases", j, "module"];
+        let folder = format!("components/{module}");
+        for name in MODULE_FILES.iter().filter(|name| !files.contains_key(&format!("{folder}/{name}"))) {
+            file.refuse(path, format!("{folder}/{name} is missing beside this file"));
+        }
+        let Some(text) = files.get(&format!("{folder}/go.mod")) else { continue };
+        if required(text, &set.main_module) != Some(version) {
+            let rule = format!("{folder}/go.mod does not require {} {version}", set.main_module);
+            file.refuse(path, rule);
+        }
+    }
+}
+
+/// The version of a module that this go.mod requires.
+fn required<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
+    go_mod.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip_while(|word| *word == "require");
+        if words.next() != Some(module) { None } else { words.next().filter(|version| version.starts_with('v')) }
+    })
 }
 
 fn check_ldflags(file: &mut Document<'_>, i: usize, ldflags: &[String]) {

@@ -64,6 +64,9 @@ sets:
       - name: storectl
         package: example.org/storectl
         optional: true
+    releases:
+      - {minor: '3.6', version: v3.6.16, module: store}
+      - {minor: '3.5', version: v3.5.2, module: store-3.5}
 ";
 
 const PROFILES: &str = "\
@@ -188,7 +191,8 @@ fn files_that_are_missing_or_misnamed() {
         (without("profiles.yaml"), "targets/profiles.yaml: missing; restore it from version control"),
         (
             without("components/store/tools.go"),
-            "targets/components.yaml:2:11: sets[0].name: components/store/tools.go is missing beside this file",
+            "targets/components.yaml:2:11: sets[0].name: components/store/tools.go is missing beside this file
+targets/components.yaml:18:50: sets[0].releases[0].module: components/store/tools.go is missing beside this file",
         ),
         (
             renamed("two.yaml", "two.yml"),
@@ -277,6 +281,9 @@ fn files() -> Files {
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),
         ("components/store/tools.go", ""),
+        ("components/store-3.5/go.mod", "module x\n\nrequire example.org/store/v3 v3.5.2\n"),
+        ("components/store-3.5/go.sum", ""),
+        ("components/store-3.5/tools.go", ""),
     ]
     .map(|(name, text)| (name.to_owned(), text.to_owned()))
     .into()

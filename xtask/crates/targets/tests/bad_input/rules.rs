@@ -166,13 +166,16 @@ fn components() {
             "targets/components.yaml:2:11: sets[0].name: components/Store/go.mod is missing beside this file
 targets/components.yaml:2:11: sets[0].name: components/Store/go.sum is missing beside this file
 targets/components.yaml:2:11: sets[0].name: components/Store/tools.go is missing beside this file
-targets/components.yaml:2:11: sets[0].name: must be lower-case letters, digits and -",
+targets/components.yaml:2:11: sets[0].name: must be lower-case letters, digits and -
+targets/components.yaml:18:7: sets[0].releases: must have a release with `module: Store`, the default",
         ),
         (
             "components.yaml",
             "store/v3\n    commit",
             "store/v4\n    commit",
-            "targets/components.yaml:3:18: sets[0].main_module: components/store/go.mod does not require example.org/store/v4",
+            "targets/components.yaml:3:18: sets[0].main_module: components/store/go.mod does not require example.org/store/v4
+targets/components.yaml:18:50: sets[0].releases[0].module: components/store/go.mod does not require example.org/store/v4 v3.6.16
+targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.5/go.mod does not require example.org/store/v4 v3.5.2",
         ),
         (
             "components.yaml",
@@ -230,6 +233,41 @@ targets/components.yaml:2:11: sets[0].name: must be lower-case letters, digits a
         ),
         (
             "components.yaml",
+            "minor: '3.5'",
+            "minor: '3'",
+            "targets/components.yaml:19:17: sets[0].releases[1].minor: must be MAJOR.MINOR, such as 1.36
+targets/components.yaml:19:31: sets[0].releases[1].version: must be a version of 3, such as v3.0",
+        ),
+        (
+            "components.yaml",
+            "v3.5.2",
+            "v3.5",
+            "targets/components.yaml:19:33: sets[0].releases[1].version: must be a version of 3.5, such as v3.5.0
+targets/components.yaml:19:47: sets[0].releases[1].module: components/store-3.5/go.mod does not require example.org/store/v3 v3.5",
+        ),
+        (
+            "components.yaml",
+            "v3.5.2",
+            "v3.5.3",
+            "targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.5/go.mod does not require example.org/store/v3 v3.5.3",
+        ),
+        (
+            "components.yaml",
+            "module: store-3.5",
+            "module: store-3.4",
+            "targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.4/go.mod is missing beside this file
+targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.4/go.sum is missing beside this file
+targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.4/tools.go is missing beside this file",
+        ),
+        (
+            "components.yaml",
+            "module: store-3.5",
+            "module: store",
+            "targets/components.yaml:19:17: sets[0].releases[1].minor: 3.5 or its folder store has an entry already
+targets/components.yaml:19:49: sets[0].releases[1].module: components/store/go.mod does not require example.org/store/v3 v3.5.2",
+        ),
+        (
+            "components.yaml",
             COMPONENTS,
             "sets: []\n",
             "targets/components.yaml:1:7: sets: must have at least one set
@@ -243,9 +281,9 @@ fn a_second_set_may_not_repeat_the_first() {
     let set = COMPONENTS.strip_prefix("sets:\n").unwrap();
     let text = format!("{COMPONENTS}{set}");
     let expected = "\
-targets/components.yaml:17:11: sets[1].name: store is the name of another set already
-targets/components.yaml:26:15: sets[1].components[0].name: store is the name of another component already
-targets/components.yaml:29:15: sets[1].components[1].name: storectl is the name of another component already";
+targets/components.yaml:20:11: sets[1].name: store is the name of another set already
+targets/components.yaml:29:15: sets[1].components[0].name: store is the name of another component already
+targets/components.yaml:32:15: sets[1].components[1].name: storectl is the name of another component already";
     assert_eq!(answer(&with("components.yaml", text)), expected);
 }
 
