@@ -5,6 +5,7 @@ mod doctor;
 mod look;
 mod provider;
 mod selftest;
+mod test;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -20,6 +21,7 @@ pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use selftest::SelftestOptions;
+pub(crate) use test::TestOptions;
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
 #[derive(Debug, Parser)]
@@ -46,6 +48,8 @@ Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 96 invalid target data, 1
 pub(crate) enum Command {
     /// Build, boot, test, report: the whole pipeline
     Ci(CiOptions),
+    /// Test a cluster that somebody else runs, given by a kubeconfig
+    Test(TestOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
     /// Download, verify and unpack what system VMs are started from

@@ -14,6 +14,7 @@ pub(crate) mod rejudge;
 pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod targets;
+pub(crate) mod test;
 pub(crate) mod up;
 
 use std::io::{ErrorKind, Write};
