@@ -29,7 +29,7 @@ use crate::paths::Paths;
 use crate::pipeline::phase;
 use crate::timelines;
 
-/// The store that a kubeconfig leads to; a run may say otherwise with none at all.
+/// The kind of store for which known failures are looked up; what it really is nobody tells.
 const STORE: &str = "etcd";
 /// For one request to the store.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);

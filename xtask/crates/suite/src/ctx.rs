@@ -395,7 +395,8 @@ impl Ctx {
     }
 
     async fn post(&self, resource: &Resource, namespace: &str, object: &Object) -> anyhow::Result<Response> {
-        let request = Request::new(Method::POST, resource.path(Some(namespace))).json(&self.labelled(resource, object).0);
+        let request =
+            Request::new(Method::POST, resource.path(Some(namespace))).json(&self.labelled(resource, object).0);
         self.note_made(resource, namespace, object.name());
         self.ask(Question { verb: Verb::Create, resource, namespace, name: object.name(), request }).await
     }

@@ -140,7 +140,14 @@ fn advice(text: &str) -> &'static str {
         "; its certificate is of another CA than the one that was given"
     } else if any(&["NotValidForName", "not valid for name"]) {
         "; its certificate is for other names, give one of those"
-    } else if any(&["CertificateRequired", "UnknownCA", "BadCertificate", "AccessDenied", "CertificateUnknown", "alert"]) {
+    } else if any(&[
+        "CertificateRequired",
+        "UnknownCA",
+        "BadCertificate",
+        "AccessDenied",
+        "CertificateUnknown",
+        "alert",
+    ]) {
         "; it does not accept the client certificate"
     } else if any(&["expired", "Expired"]) {
         "; its certificate has expired"

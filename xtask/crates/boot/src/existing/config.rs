@@ -173,10 +173,12 @@ impl Entry<'_> {
         if let Some(token) = self.token(user)? {
             return Ok(Identity::Token(token));
         }
-        refuse(user, OTHER_USERS).context(
-            "make one with a token: kubectl create token SERVICEACCOUNT --duration 2h, then kubectl config \
-             set-credentials NAME --token TOKEN",
-        )?;
+        refuse(user, OTHER_USERS).map_err(|error| {
+            anyhow!(
+                "{error}; make a user with a token: kubectl create token SERVICEACCOUNT --duration 2h, then kubectl \
+                 config set-credentials NAME --token TOKEN"
+            )
+        })?;
         bail!("has neither a client certificate nor a token")
     }
 

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use model::{Cluster, ClusterInfo, ProfileInfo, Shared, StoreInfo, TlsFiles};
-use proc::progress::Phase;
 use proc::interrupt;
+use proc::progress::Phase;
 use proc::run_dir::write_private_file;
 
 use client::Client;
@@ -211,13 +211,7 @@ fn private(run: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-fn profile(
-    request: &Request<'_>,
-    access: &Access,
-    tls: TlsFiles,
-    token: Option<PathBuf>,
-    run: &Path,
-) -> ProfileInfo {
+fn profile(request: &Request<'_>, access: &Access, tls: TlsFiles, token: Option<PathBuf>, run: &Path) -> ProfileInfo {
     let store = match request.store {
         Some(store) => (store.endpoint.clone(), store.tls.clone()),
         None => (String::new(), tls.clone()),

@@ -71,9 +71,10 @@ pub(super) fn must_be_enough(missing: &[Missing], user: &str) -> anyhow::Result<
         return Ok(());
     }
     bail!(
-        "{user} may not do in every namespace what a run does in its own: {}; an administrator grants it with\n{}",
-        list(missing),
-        grant(user)
+        "{user} may not do in every namespace what a run does in its own; an administrator grants it with\n{}\nmissing \
+         is: {}",
+        grant(user),
+        list(missing)
     );
 }
 
@@ -96,7 +97,11 @@ fn may(client: &Client, group: &str, resource: &str, verb: &str) -> anyhow::Resu
 }
 
 fn list(missing: &[Missing]) -> String {
-    let one = |missing: &Missing| format!("{} ({})", name(missing.right), missing.verbs.join(", "));
+    let verbs = |missing: &Missing| match missing.verbs.len() == missing.right.verbs.len() {
+        true => "everything".to_owned(),
+        false => missing.verbs.join(", "),
+    };
+    let one = |missing: &Missing| format!("{} ({})", name(missing.right), verbs(missing));
     missing.iter().map(one).collect::<Vec<String>>().join("; ")
 }
 

@@ -30,6 +30,7 @@ const CONTENT: &[&str] = &[
     "/apis/apps/v1/namespaces/{ns}/controllerrevisions",
     "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
     "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
 ];
 
 /// A namespace that is filled at all is filled at once.
@@ -100,18 +101,20 @@ pub(super) fn note(runs: &Runs, request: &Request<'_>) -> Option<String> {
 /// Whether somebody puts something into a new namespace. It is made for that, with the label of the run.
 pub(super) fn is_filled(client: &Client, mark: &str, factor: f64) -> anyhow::Result<bool> {
     let name = format!("ap-probe-{mark}");
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {Shared::LABEL: mark}}});
+    let body =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {Shared::LABEL: mark}}});
     client.post(NAMESPACES, &body)?.ok("the creation of a namespace")?;
-    let looked = until("a namespace to be filled", FILLED_WITHIN.mul_f64(factor), LOOK_EVERY, OnInterrupt::Stop, || {
-        let mut found = false;
-        for collection in ["configmaps", "serviceaccounts"] {
-            match client.get(&format!("{NAMESPACES}/{name}/{collection}")) {
-                Ok(answer) => found |= answer.body["items"].as_array().is_some_and(|items| !items.is_empty()),
-                Err(error) => return Probe::Hopeless(error),
+    let looked =
+        until("a namespace to be filled", FILLED_WITHIN.mul_f64(factor), LOOK_EVERY, OnInterrupt::Stop, || {
+            let mut found = false;
+            for collection in ["configmaps", "serviceaccounts"] {
+                match client.get(&format!("{NAMESPACES}/{name}/{collection}")) {
+                    Ok(answer) => found |= answer.body["items"].as_array().is_some_and(|items| !items.is_empty()),
+                    Err(error) => return Probe::Hopeless(error),
+                }
             }
-        }
-        if found { Probe::Ready(()) } else { Probe::NotYet("it is empty".into()) }
-    });
+            if found { Probe::Ready(()) } else { Probe::NotYet("it is empty".into()) }
+        });
     match looked {
         Ok(()) => Ok(true),
         Err(proc::deadline::WaitError::TimedOut { .. }) => Ok(false),
@@ -130,7 +133,11 @@ pub(super) fn remove(client: &Client, mark: &str, has_controller: bool, factor: 
             Err(error) => Probe::NotYet(format!("{error:#}")),
             Ok(left) if !left.is_empty() => {
                 clean = 0;
-                Probe::NotYet(format!("{} left: {}", left.len(), left.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ")))
+                Probe::NotYet(format!(
+                    "{} left: {}",
+                    left.len(),
+                    left.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ")
+                ))
             }
             // A request that was under way when the run broke off may still arrive.
             Ok(_) if clean < 2 => {
@@ -181,7 +188,8 @@ fn remove_namespace(client: &Client, namespace: &Value, has_controller: bool) ->
         return Ok(());
     }
     if empty(client, name)? {
-        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}});
+        let body =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}});
         gone_or_ok(client.put(&format!("{path}/finalize"), &body)?.status, name)?;
     }
     Ok(())
@@ -251,7 +259,8 @@ fn list(client: &Client, collection: &str, selector: &str) -> anyhow::Result<Vec
     let mut objects = Vec::new();
     let mut token = String::new();
     loop {
-        let query = format!("limit=500&labelSelector={}&continue={token}", selector.replace('/', "%2F").replace('=', "%3D"));
+        let query =
+            format!("limit=500&labelSelector={}&continue={token}", selector.replace('/', "%2F").replace('=', "%3D"));
         let answer = client.get(&format!("{collection}?{query}"))?;
         if matches!(answer.status, 403 | 404) {
             return Ok(objects);

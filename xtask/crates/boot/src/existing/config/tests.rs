@@ -76,7 +76,11 @@ fn what_proves_nothing_or_is_broken_is_refused() {
         (good_cluster(), "token: 'a b'".into(), ["`u`", "no header can hold"]),
         (good_cluster(), format!("client-certificate-data: {data}"), ["client-certificate", "no client-key"]),
         (good_cluster(), format!("client-key-data: {data}"), ["client-key", "no client-certificate"]),
-        (good_cluster(), "client-certificate: no.crt, client-key: no.key".into(), ["failed to read", "/nowhere/no.crt"]),
+        (
+            good_cluster(),
+            "client-certificate: no.crt, client-key: no.key".into(),
+            ["failed to read", "/nowhere/no.crt"],
+        ),
         (good_cluster(), "tokenFile: no".into(), ["tokenFile", "/nowhere/no"]),
         (good_cluster(), "client-key-data: '%%'".into(), ["`client-key-data`", "no base64"]),
         (
