@@ -6,6 +6,7 @@ mod look;
 mod provider;
 mod report;
 mod selftest;
+mod test;
 mod workflows;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ pub(crate) use report::{
     Token,
 };
 pub(crate) use selftest::SelftestOptions;
+pub(crate) use test::TestOptions;
 pub(crate) use workflows::{
     DataOptions, GithubFiles, KeysOptions, LintOptions, MatrixOptions, RenderOptions, VerdictOptions, WorkflowsCommand,
     WorkflowsOptions, given,
@@ -56,6 +58,8 @@ Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 96 invalid target data, 1
 pub(crate) enum Command {
     /// Build, boot, test, report: the whole pipeline
     Ci(CiOptions),
+    /// Test a cluster that somebody else runs, given by a kubeconfig
+    Test(TestOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
     /// Download, verify and unpack what system VMs are started from

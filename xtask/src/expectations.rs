@@ -33,6 +33,10 @@ impl Expectations {
             store_version: version(store.component()),
             today: jiff::Zoned::now().date().to_string(),
         };
+        Expectations::of(entries, run)
+    }
+
+    pub(crate) fn of(entries: &[Expectation], run: Circumstances) -> Expectations {
         Expectations { entries: entries.to_vec(), run }
     }
 

@@ -91,7 +91,12 @@ fn take_down(booted: &Booted, run: &RunDir, green: bool) -> anyhow::Result<()> {
 
 /// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code. So does a panic,
 /// which is a bug of ours: what runs is still taken down, and the reports are still written.
-fn phase<T>(log: &EventLog, name: &str, exit: Exit, stage: impl FnOnce() -> anyhow::Result<T>) -> Result<T, Exit> {
+pub(crate) fn phase<T>(
+    log: &EventLog,
+    name: &str,
+    exit: Exit,
+    stage: impl FnOnce() -> anyhow::Result<T>,
+) -> Result<T, Exit> {
     log.append(Event::PhaseStarted { at: now(), phase: name.into() });
     let begin = Instant::now();
     let caught = catch_unwind(AssertUnwindSafe(stage));

@@ -29,6 +29,7 @@ use crate::pipeline::{self, Job};
 use crate::provider::{self, Setup};
 use crate::turn::Turn;
 
+pub(super) use repeat::quoted;
 use repeat::{command, repeat};
 pub(crate) use shard::print_durations;
 
@@ -127,8 +128,10 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
             offline: options.sources.offline,
         },
     };
-    let log =
-        Arc::new(EventLog::create(&run.events(), Some(console(paths, options, &run))).or_exit(Exit::Infrastructure)?);
+    let log = Arc::new(
+        EventLog::create(&run.events(), Some(console(paths, (options.quiet, options.verbose), &run)))
+            .or_exit(Exit::Infrastructure)?,
+    );
     log.append(Event::RunStarted { at: progress::timestamp(), run: info(setting, target, &run) });
     let _ticker = Ticker::start(&log);
     let exit = pipeline::run(&job, &run, &log);
@@ -186,8 +189,6 @@ fn profiles(catalogue: &Catalogue, cases: &[Case]) -> Result<Vec<Profile>, Failu
 }
 
 fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
-    let uname = rustix::system::uname();
-    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let sources: BTreeMap<String, String> =
         setting.options.sources.by_set().into_iter().map(|(set, source)| (set, source.to_string())).collect();
     let provider = provider(setting, target);
@@ -197,7 +198,7 @@ fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
         harness: env!("CARGO_PKG_VERSION").into(),
         arch: target.name.clone(),
         provider: provider.name().into(),
-        host: format!("{} {} {}", text(uname.sysname()), text(uname.release()), text(uname.machine())),
+        host: host(),
         sources,
         seed: setting.work.seed,
         shard: setting.options.shard.map(|shard| shard.to_string()),
@@ -205,8 +206,15 @@ fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
     }
 }
 
-fn console(paths: &Paths, options: &CiOptions, run: &RunDir) -> Console {
-    let verbosity = match (options.quiet, options.verbose) {
+/// The machine that the harness runs on.
+pub(super) fn host() -> String {
+    let uname = rustix::system::uname();
+    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    format!("{} {} {}", text(uname.sysname()), text(uname.release()), text(uname.machine()))
+}
+
+pub(super) fn console(paths: &Paths, quiet_verbose: (bool, bool), run: &RunDir) -> Console {
+    let verbosity = match quiet_verbose {
         (true, _) => Verbosity::Quiet,
         (_, true) => Verbosity::Verbose,
         _ => Verbosity::Normal,
@@ -233,10 +241,10 @@ impl report::Screen for Stderr {
 }
 
 /// Lets the live line's clock advance while nothing happens.
-struct Ticker(Arc<std::sync::atomic::AtomicBool>);
+pub(super) struct Ticker(Arc<std::sync::atomic::AtomicBool>);
 
 impl Ticker {
-    fn start(log: &Arc<EventLog>) -> Ticker {
+    pub(super) fn start(log: &Arc<EventLog>) -> Ticker {
         let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (seen, log) = (Arc::clone(&ended), Arc::downgrade(log));
         std::thread::spawn(move || {

@@ -17,6 +17,7 @@ pub(crate) mod report;
 pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod targets;
+pub(crate) mod test;
 pub(crate) mod up;
 pub(crate) mod workflows;
 

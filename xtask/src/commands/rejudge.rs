@@ -48,6 +48,9 @@ fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
         for profile in check.profiles {
             let case = check.case(profile);
             let Some(recorded) = recorded(events, &case) else { continue };
+            if matches!(recorded, Some(Outcome::Skipped { .. })) {
+                continue;
+            }
             let Some(judgement) = court.judge(check.id, profile) else { continue };
             verdicts.push(Verdict { case, outcome: judgement.outcome(), recorded });
         }

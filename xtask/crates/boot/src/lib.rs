@@ -6,6 +6,7 @@
 mod booted;
 mod component;
 mod execution;
+pub mod existing;
 mod flags;
 mod host;
 mod kubeconfig;

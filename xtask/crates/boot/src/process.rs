@@ -53,6 +53,7 @@ pub fn up_on(
         execution: name,
         factor,
         awake: awake(factor),
+        shared: None,
         profiles: BTreeMap::new(),
         machine: None,
     };

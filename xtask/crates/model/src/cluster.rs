@@ -36,6 +36,25 @@ pub struct ClusterInfo {
     /// The system VM that everything runs in, if it does.
     #[serde(default)]
     pub machine: Option<MachineInfo>,
+    /// Set where the cluster is somebody else's.
+    #[serde(default)]
+    pub shared: Option<Shared>,
+}
+
+/// What has to be respected in a cluster that others use and run: they write too, and all that is made there must be
+/// told from theirs and removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Ends the names of everything that this run makes, and is the value of the label [`Shared::LABEL`] of what has no
+    /// namespace.
+    pub mark: String,
+    /// Whether somebody puts something into each new namespace, as the controller manager does.
+    pub fills_namespaces: bool,
+}
+
+impl Shared {
+    /// Names the run that a namespace or another object without a namespace belongs to.
+    pub const LABEL: &str = "archproof.example/run";
 }
 
 /// One control plane.
@@ -69,7 +88,7 @@ pub struct ProfileInfo {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreInfo {
     pub name: String,
-    /// `https://127.0.0.1:PORT`.
+    /// `https://127.0.0.1:PORT`. Empty where the apiserver can be reached and its store cannot.
     pub endpoint: String,
     /// The endpoints of all members, that one first. Empty in what older versions wrote down.
     #[serde(default)]
@@ -146,6 +165,11 @@ pub enum Action {
 pub struct ControlError(pub String);
 
 impl ProfileInfo {
+    /// Whether the suite can look into the stores.
+    pub fn shows_its_stores(&self) -> bool {
+        self.stores.iter().all(|store| !store.endpoint.is_empty())
+    }
+
     /// The store that holds `group/resource`.
     pub fn store_for(&self, group: &str, plural: &str) -> &StoreInfo {
         // events.k8s.io is a second view of the core events: the server looks for an override of those and for none of

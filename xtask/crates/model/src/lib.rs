@@ -19,7 +19,7 @@ mod store;
 mod target;
 
 pub use artifact::{Artifact, Artifacts, BuildStep, Source};
-pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, StoreInfo, TlsFiles};
+pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, Shared, StoreInfo, TlsFiles};
 pub use durations::Durations;
 pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;

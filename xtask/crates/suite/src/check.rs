@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use model::{Level, Outcome};
 
 use crate::ctx::Ctx;
+use crate::store::StoreError;
 
 /// One requirement and the function that looks whether it holds.
 pub struct Check {
@@ -65,8 +66,29 @@ pub enum Stop {
 }
 
 impl From<anyhow::Error> for Stop {
+    /// What a cluster of somebody else does not offer skips the check, whatever it was about to do.
     fn from(error: anyhow::Error) -> Stop {
-        Stop::Errored(error)
+        if let Some(Forbidden { need }) = error.downcast_ref() {
+            return Stop::Skipped { need: need.clone() };
+        }
+        match error.downcast_ref::<StoreError>() {
+            Some(store) if store.is_absent() => Stop::Skipped { need: store.message.clone() },
+            _ => Stop::Errored(error),
+        }
+    }
+}
+
+/// The user of a cluster of somebody else lacks a right.
+#[derive(Debug)]
+pub(crate) struct Forbidden {
+    pub(crate) need: String,
+}
+
+impl std::error::Error for Forbidden {}
+
+impl std::fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.need)
     }
 }
 

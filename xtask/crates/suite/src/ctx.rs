@@ -7,6 +7,7 @@ mod elsewhere;
 mod held;
 mod on_demand;
 mod servers;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -81,6 +82,8 @@ impl Ctx {
         }
         let mut random = fastrand::Rng::with_seed(hash);
         let nonce: String = std::iter::repeat_with(|| random.char('a'..='z')).take(5).collect();
+        // Two runs of one seed may meet in a cluster that is not ours.
+        let nonce = ground.cluster.info.shared.as_ref().map_or(nonce, |shared| shared.mark.clone());
         let short: String = client.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         Ctx {
             ground,
@@ -285,11 +288,15 @@ impl Ctx {
                 let what = format!("the head of the answer to a watch with `{}`", options.query());
                 return Err(Stop::TimedOut { what });
             };
-            let answer = answer?;
-            match &answer {
-                Err(refusal) if patience.has(refusal).await => self.count("asked again", 1),
-                _ => return Ok(answer),
+            let refusal = match answer? {
+                Ok(watch) => return Ok(Ok(watch)),
+                Err(refusal) => refusal,
+            };
+            if !patience.has(&refusal).await {
+                self.must_be_allowed(&refusal)?;
+                return Ok(Err(refusal));
             }
+            self.count("asked again", 1);
         }
     }
 
@@ -299,7 +306,9 @@ impl Ctx {
 
     /// A raw request that is not recorded, for what has no place in a history.
     pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
-        self.api()?.send(request).await
+        let answer = self.api()?.send(request).await?;
+        self.must_be_allowed(&answer)?;
+        Ok(answer)
     }
 
     // The raw store.
@@ -387,7 +396,8 @@ impl Ctx {
     }
 
     async fn post(&self, resource: &Resource, namespace: &str, object: &Object) -> anyhow::Result<Response> {
-        let request = Request::new(Method::POST, resource.path(Some(namespace))).json(&object.0);
+        let request =
+            Request::new(Method::POST, resource.path(Some(namespace))).json(&self.labelled(resource, object).0);
         self.note_made(resource, namespace, object.name());
         self.ask(Question { verb: Verb::Create, resource, namespace, name: object.name(), request }).await
     }
@@ -436,7 +446,11 @@ impl Ctx {
             self.count("operations", 1);
             match &result {
                 Ok(response) if patience.has(response).await => self.count("asked again", 1),
-                _ => return result,
+                Ok(response) => {
+                    self.must_be_allowed(response)?;
+                    return result;
+                }
+                Err(_) => return result,
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Runs the selected cases: connects, records, schedules, cleans up, lets the judges decide, and tells what happens.
 
+mod beside;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,9 +120,12 @@ enum Done {
 }
 
 impl Engine<'_> {
-    async fn run(&self, plan: Plan) -> anyhow::Result<()> {
+    async fn run(&self, mut plan: Plan) -> anyhow::Result<()> {
         let cases = plan.cases.len();
         self.tell(Event::SuitePlanned { at: now(), cases, seed: self.options.seed });
+        if self.cluster.info.shared.is_some() {
+            plan.cases = self.skip_unfit(plan.cases);
+        }
         let all = Run {
             clock: Clock::start(),
             resources: Arc::new(plan.resources.clone()),
@@ -179,8 +184,9 @@ impl Engine<'_> {
         for info in &profile.stores {
             let store = Store::connect(info, limit).await?;
             let recorder = Recorder::new(all.clock, &profile.name, &info.name);
-            let collector = Collector::start(store.clone(), recorder.clone()).await?;
-            collectors.push((info.name.clone(), collector, recorder.clone()));
+            if let Some(collector) = self.collector(info, &store, &recorder).await? {
+                collectors.push((info.name.clone(), collector, recorder.clone()));
+            }
             stores.insert(info.name.clone(), (store, recorder));
         }
         let ground = Arc::new(Ground {
@@ -305,6 +311,10 @@ impl Engine<'_> {
 
     /// The server itself removes the objects of a deleted definition, a moment after it has answered.
     async fn wait_until_clean(&self, field: &Field) -> anyhow::Result<()> {
+        if self.cluster.info.shared.is_some() {
+            // Whoever has booted it removes what is left.
+            return Ok(());
+        }
         let deadline = Instant::now() + RESIDUE_LIMIT.mul_f64(self.cluster.info.factor);
         for (store, _) in field.ground.stores.values() {
             while Instant::now() < deadline {
@@ -320,7 +330,7 @@ impl Engine<'_> {
 
     /// Every check removes what it made; whatever is left is said.
     fn tell_residue(&self, histories: &[History]) {
-        for history in histories {
+        for history in histories.iter().filter(|_| self.cluster.info.shared.is_none()) {
             let (profile, store) = (&history.meta.profile, &history.meta.store);
             let left: Vec<&str> = history.meta.last.iter().map(|kv| &*kv.key).filter(|key| is_residue(key)).collect();
             if !left.is_empty() {

@@ -15,6 +15,7 @@ pub mod object;
 pub mod record;
 mod selection;
 mod shard;
+pub mod shared;
 pub mod store;
 mod traffic;
 mod wait;

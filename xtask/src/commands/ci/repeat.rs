@@ -40,7 +40,7 @@ fn start(setting: &Setting<'_>, targets: &[&Target]) -> String {
 }
 
 /// As a shell takes it for one word.
-fn quoted(word: &str) -> String {
+pub(in crate::commands) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -436,6 +436,7 @@ impl Job<'_> {
             execution: self.execution(),
             factor: up.factor,
             awake: awake(up.factor),
+            shared: None,
             profiles: BTreeMap::new(),
             machine: Some(machine),
         }

@@ -26,6 +26,12 @@ impl Ctx {
             made.into_iter().partition(|made| !made.namespace.is_empty());
         let collections: BTreeSet<(Resource, String)> =
             of_namespace.into_iter().map(|made| (made.resource, made.namespace)).collect();
+        if self.shared().is_some() {
+            // First of all, because afterwards nobody can put anything into them: controllers fill up what we clear.
+            for made in others.iter().filter(|made| made.resource == *NAMESPACES) {
+                self.delete_namespace(&made.name).await?;
+            }
+        }
         for (resource, namespace) in collections {
             self.clear(&resource, &namespace).await?;
         }
@@ -76,12 +82,22 @@ impl Ctx {
         Ok(())
     }
 
-    /// No namespace controller runs: the finalizer is taken off by hand.
-    async fn remove_namespace(&self, name: &str) -> anyhow::Result<()> {
-        let path = object_path(&NAMESPACES, "", name);
-        let request = Request::new(Method::DELETE, path.clone());
+    async fn delete_namespace(&self, name: &str) -> anyhow::Result<()> {
+        let request = Request::new(Method::DELETE, object_path(&NAMESPACES, "", name));
         let resource: &Resource = &NAMESPACES;
         self.ask(Question { verb: Verb::Delete, resource, namespace: "", name, request }).await?;
+        Ok(())
+    }
+
+    /// No namespace controller runs: the finalizer is taken off by hand. In a cluster of somebody else that is left to
+    /// the end of the run, which looks whether the namespace is empty.
+    async fn remove_namespace(&self, name: &str) -> anyhow::Result<()> {
+        if self.shared().is_some() {
+            return Ok(());
+        }
+        self.delete_namespace(name).await?;
+        let path = object_path(&NAMESPACES, "", name);
+        let resource: &Resource = &NAMESPACES;
         let body = Object::new(resource, name).with("spec.finalizers", json!([]));
         let request = Request::new(Method::PUT, format!("{path}/finalize")).json(&body.0);
         self.ask(Question { verb: Verb::Update, resource, namespace: "", name, request }).await?;

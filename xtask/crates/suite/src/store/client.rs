@@ -16,6 +16,9 @@ use tonic_prost::ProstCodec;
 use super::wire;
 use crate::api::chain;
 
+/// What a store says that nobody can ask.
+const ABSENT: &str = "the raw store (--store-endpoint)";
+
 /// A whole store in one answer; etcd itself has no limit on answers.
 const LARGEST_ANSWER: usize = 1 << 30;
 
@@ -69,7 +72,11 @@ impl std::fmt::Display for StoreError {
 }
 
 impl Store {
+    /// A store without an endpoint refuses every question, see [`StoreError::is_absent`].
     pub async fn connect(info: &StoreInfo, limit: Duration) -> anyhow::Result<Store> {
+        if info.endpoint.is_empty() {
+            return Ok(Store { members: Vec::new(), current: Arc::default(), limit, root: info.root.clone() });
+        }
         let alone = std::slice::from_ref(&info.endpoint);
         let endpoints = if info.members.is_empty() { alone } else { &info.members };
         let mut members = Vec::new();
@@ -166,6 +173,9 @@ impl Store {
     /// The store's present revision, from whichever member answers first.
     pub async fn revision(&self) -> Result<i64, StoreError> {
         let members = self.members();
+        if members.is_empty() {
+            return self.own_revision().await;
+        }
         let asked = members.iter().map(|member| Box::pin(member.own_revision()));
         futures::future::select_ok(asked).await.map(|(revision, _)| revision)
     }
@@ -259,6 +269,9 @@ impl Store {
     {
         let what = || format!("etcd {service}/{method}");
         let failed = |code, message| StoreError { what: what(), code, message };
+        if self.members.is_empty() {
+            return Err(failed(tonic::Code::FailedPrecondition, ABSENT.into()));
+        }
         let whole = async {
             let mut grpc = self.channel();
             grpc.ready().await.map_err(|error| failed(tonic::Code::Unavailable, chain(&error)))?;
@@ -288,6 +301,11 @@ impl StoreError {
         self.code == tonic::Code::Unimplemented || self.message.ends_with("is not supported")
     }
 
+    /// There is nobody to ask: only the apiserver can be reached.
+    pub fn is_absent(&self) -> bool {
+        self.message == ABSENT
+    }
+
     /// etcd itself said so, and another member would say the same.
     fn is_answer(&self) -> bool {
         self.is_compacted() || self.is_future()
@@ -301,6 +319,9 @@ impl StoreError {
 
 impl From<StoreError> for crate::check::Stop {
     fn from(error: StoreError) -> Self {
+        if error.is_absent() {
+            return crate::check::Stop::Skipped { need: error.message };
+        }
         if error.is_unsupported() {
             return crate::check::Stop::Skipped { need: format!("a store that answers {error}") };
         }

@@ -24,6 +24,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 pub struct Collector {
     store: Store,
     recorder: Recorder,
+    names: Names,
     /// The revision up to which the record is complete.
     seen: watch::Receiver<i64>,
     ask_progress: mpsc::Sender<()>,
@@ -33,21 +34,39 @@ pub struct Collector {
 impl Collector {
     /// Begins at the store's first revision, or at the present one when the history before it is compacted.
     pub async fn start(store: Store, recorder: Recorder) -> anyhow::Result<Collector> {
-        let first_rev = match store.keys("", 1).await {
-            Ok(_) => 0,
-            Err(error) if error.is_compacted() => {
-                let (initial, revision) = store.keys("", 0).await?;
-                recorder.meta(|meta| meta.initial = initial.into_iter().map(snapshot).collect());
-                revision
-            }
-            Err(error) => return Err(error.into()),
-        };
+        match store.keys("", 1).await {
+            Ok(_) => Ok(Collector::begin(store, recorder, Names { mark: None }, 0)),
+            Err(error) if error.is_compacted() => Collector::from_now(store, recorder, Names { mark: None }).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Begins at the present revision of a store that is not ours alone. Only keys that contain the mark are recorded as
+    /// they are: there are secrets of others, and histories are shown around.
+    pub async fn start_beside_others(store: Store, recorder: Recorder, mark: String) -> anyhow::Result<Collector> {
+        Collector::from_now(store, recorder, Names { mark: Some(mark) }).await
+    }
+
+    async fn from_now(store: Store, recorder: Recorder, names: Names) -> anyhow::Result<Collector> {
+        let (initial, revision) = store.keys("", 0).await?;
+        recorder.meta(|meta| meta.initial = names.snapshots(initial));
+        Ok(Collector::begin(store, recorder, names, revision))
+    }
+
+    fn begin(store: Store, recorder: Recorder, names: Names, first_rev: i64) -> Collector {
         recorder.meta(|meta| meta.first_rev = first_rev);
         let (told, seen) = watch::channel(first_rev);
         let (ask_progress, asked) = mpsc::channel(1);
-        let watcher = Watcher { store: store.clone(), recorder: recorder.clone(), told, asked, keys: BTreeMap::new() };
+        let watcher = Watcher {
+            store: store.clone(),
+            recorder: recorder.clone(),
+            told,
+            asked,
+            names: names.clone(),
+            keys: BTreeMap::new(),
+        };
         let task = tokio::spawn(watcher.run());
-        Ok(Collector { store, recorder, seen, ask_progress, task })
+        Collector { store, recorder, names, seen, ask_progress, task }
     }
 
     /// Waits until everything up to `revision` is recorded.
@@ -82,7 +101,7 @@ impl Collector {
         self.task.abort();
         self.recorder.meta(|meta| {
             meta.last_rev = revision;
-            meta.last = last.into_iter().map(snapshot).collect();
+            meta.last = self.names.snapshots(last);
         });
         Ok(())
     }
@@ -94,6 +113,7 @@ struct Watcher {
     recorder: Recorder,
     told: watch::Sender<i64>,
     asked: mpsc::Receiver<()>,
+    names: Names,
     /// Keys repeat in nearly every revision: each text is kept once.
     keys: BTreeMap<Vec<u8>, Key>,
 }
@@ -189,10 +209,11 @@ impl Watcher {
     fn revision(&mut self, event: wire::Event, at: u64) -> Option<Revision> {
         let kv = event.kv?;
         let name = self.keys.get(&kv.key).cloned().unwrap_or_else(|| {
-            let name: Key = key(&String::from_utf8_lossy(&kv.key));
+            let name = self.names.of(&String::from_utf8_lossy(&kv.key));
             self.keys.insert(kv.key.clone(), Arc::clone(&name));
             name
         });
+        let value = if self.names.shows(&kv.key) { kv.value.into() } else { Arc::default() };
         Some(Revision {
             at,
             rev: kv.mod_revision,
@@ -202,7 +223,7 @@ impl Watcher {
             create_rev: kv.create_revision,
             lease: kv.lease,
             prev_rev: event.prev_kv.map_or(0, |previous| previous.mod_revision),
-            value: kv.value.into(),
+            value,
         })
     }
 }
@@ -213,6 +234,51 @@ enum Trouble {
     Lost(anyhow::Error),
 }
 
-fn snapshot(kv: KeyValue) -> Snapshot {
-    Snapshot { key: key(&kv.key), create_rev: kv.create_rev, mod_rev: kv.mod_rev, version: kv.version }
+/// How keys are recorded.
+#[derive(Clone)]
+struct Names {
+    mark: Option<String>,
+}
+
+impl Names {
+    /// Whether the key and its value are recorded as they are.
+    fn shows(&self, key: &[u8]) -> bool {
+        self.mark.as_ref().is_none_or(|mark| key.windows(mark.len()).any(|part| part == mark.as_bytes()))
+    }
+
+    /// The key, or a digest of it that begins like no key of an apiserver.
+    fn of(&self, text: &str) -> Key {
+        if self.shows(text.as_bytes()) {
+            return key(text);
+        }
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        let short: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        key(&format!("other:{short}"))
+    }
+
+    fn snapshots(&self, values: Vec<KeyValue>) -> Vec<Snapshot> {
+        let snapshot = |kv: KeyValue| Snapshot {
+            key: self.of(&kv.key),
+            create_rev: kv.create_rev,
+            mod_rev: kv.mod_rev,
+            version: kv.version,
+        };
+        values.into_iter().map(snapshot).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_others_only_digests_are_recorded() {
+        let names = Names { mark: Some("qwert".into()) };
+        assert_eq!(&*names.of("/registry/configmaps/ap-cc-x-qwert/a"), "/registry/configmaps/ap-cc-x-qwert/a");
+        let secret = names.of("/registry/secrets/shop/password");
+        assert!(secret.starts_with("other:") && secret.len() == 22 && !secret.contains("password"), "{secret}");
+        assert_ne!(secret, names.of("/registry/secrets/shop/other"));
+        assert!(!names.shows(b"/registry/secrets/shop/password"));
+        assert_eq!(&*Names { mark: None }.of("/registry/secrets/shop/password"), "/registry/secrets/shop/password");
+    }
 }

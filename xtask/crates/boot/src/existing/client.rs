@@ -1,0 +1,170 @@
+//! Small requests to an apiserver that somebody else runs, and what their failures mean.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use model::TlsFiles;
+use reqwest::Method;
+use reqwest::blocking::Client as Http;
+use serde_json::Value;
+
+use super::StoreAccess;
+
+/// Before anything is known of the server's speed.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub(super) struct Client {
+    http: Http,
+    server: String,
+    token: Option<String>,
+    /// How long answers took.
+    took: RefCell<Vec<Duration>>,
+}
+
+/// An answer with JSON in it, or nothing.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Value,
+}
+
+impl Client {
+    pub(super) fn new(server: &str, tls: &TlsFiles, token: Option<&str>) -> anyhow::Result<Client> {
+        let config = match token {
+            Some(_) => tls::without_certificate(&tls.ca, tls::Alpn::Unset)?,
+            None => tls::client(tls, tls::Alpn::Unset)?,
+        };
+        let (server, token) = (server.to_owned(), token.map(str::to_owned));
+        Ok(Client { http: http(config)?, server, token, took: RefCell::default() })
+    }
+
+    pub(super) fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        self.send(Method::GET, path, None)
+    }
+
+    pub(super) fn delete(&self, path: &str) -> anyhow::Result<Answer> {
+        self.send(Method::DELETE, path, None)
+    }
+
+    pub(super) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        self.send(Method::POST, path, Some(("application/json", body)))
+    }
+
+    pub(super) fn put(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        self.send(Method::PUT, path, Some(("application/json", body)))
+    }
+
+    pub(super) fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        self.send(Method::PATCH, path, Some(("application/merge-patch+json", body)))
+    }
+
+    /// The median time of an answer so far.
+    pub(super) fn median(&self) -> Duration {
+        let mut took = self.took.borrow().clone();
+        took.sort();
+        took.get(took.len() / 2).copied().unwrap_or_default()
+    }
+
+    fn send(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> anyhow::Result<Answer> {
+        let mut request = self.http.request(method, format!("{}{path}", self.server));
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some((media_type, body)) = body {
+            request = request.header("Content-Type", media_type).body(body.to_string());
+        }
+        let begin = Instant::now();
+        let answer = request.send().map_err(|error| unreachable_server("apiserver", &self.server, &error))?;
+        let status = answer.status().as_u16();
+        let bytes = answer.bytes().with_context(|| format!("the answer to {path} broke off"))?;
+        self.took.borrow_mut().push(begin.elapsed());
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        if status == 401 {
+            bail!(
+                "{} does not accept the user's credentials (401 Unauthorized): the token or certificate has expired, is of \
+                 another cluster, or its ServiceAccount is gone; `kubectl create token SERVICEACCOUNT --duration 2h` makes \
+                 a new token",
+                self.server
+            );
+        }
+        Ok(Answer { status, body })
+    }
+}
+
+impl Answer {
+    pub(super) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The body of a success.
+    pub(super) fn ok(self, what: &str) -> anyhow::Result<Value> {
+        if self.is_success() {
+            return Ok(self.body);
+        }
+        Err(anyhow!("{what} was answered {} {}", self.status, self.message()))
+    }
+
+    pub(super) fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+}
+
+fn http(config: tls::ClientConfig) -> anyhow::Result<Http> {
+    let http = Http::builder().tls_backend_preconfigured(config).no_proxy().timeout(LIMIT);
+    http.redirect(reqwest::redirect::Policy::none()).build().context("failed to make the client")
+}
+
+/// What the store says that it is. None where it speaks gRPC alone; then the suite is the first to ask it something.
+pub(super) fn store_version(store: &StoreAccess) -> anyhow::Result<Option<String>> {
+    let endpoint = store.endpoint.trim_end_matches('/');
+    let http = http(tls::client(&store.tls, tls::Alpn::Http1)?)?;
+    let answer = match http.get(format!("{endpoint}/version")).send() {
+        Ok(answer) => answer,
+        Err(error) => return Err(unreachable_server("store", endpoint, &error)),
+    };
+    let body: Value = answer.bytes().ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(Value::Null);
+    Ok(body["etcdserver"].as_str().map(|version| format!("v{version}")))
+}
+
+/// An error with what to do about it.
+fn unreachable_server(what: &str, address: &str, error: &reqwest::Error) -> anyhow::Error {
+    let text = causes(error);
+    let advice = advice(&text);
+    anyhow!("the {what} at {address} cannot be used: {text}{advice}")
+}
+
+fn advice(text: &str) -> &'static str {
+    let any = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if any(&["UnknownIssuer", "BadSignature", "unknown issuer"]) {
+        "; its certificate is of another CA than the one that was given"
+    } else if any(&["NotValidForName", "not valid for name"]) {
+        "; its certificate is for other names, give one of those"
+    } else if any(&[
+        "CertificateRequired",
+        "UnknownCA",
+        "BadCertificate",
+        "AccessDenied",
+        "CertificateUnknown",
+        "alert",
+    ]) {
+        "; it does not accept the client certificate"
+    } else if any(&["expired", "Expired"]) {
+        "; its certificate has expired"
+    } else if any(&["refused", "dns", "unreachable", "timed out", "No route"]) {
+        "; nothing answers there: is the address right, and does it run?"
+    } else {
+        ""
+    }
+}
+
+/// reqwest puts the interesting part at the end.
+fn causes(error: &dyn Error) -> String {
+    let mut last = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        last = source.to_string();
+        cause = source.source();
+    }
+    last
+}

@@ -1,0 +1,286 @@
+//! The provider `existing`: a cluster that somebody else runs, known by a kubeconfig and perhaps the address of its store.
+//!
+//! Nothing is started here and nothing controlled. `config` reads the kubeconfig, `client` asks the apiserver, `rights`
+//! finds out what its user may do, `sweep` removes what a run has made there. Which checks suit such a cluster is
+//! decided in the suite.
+
+mod client;
+mod config;
+mod rights;
+mod sweep;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use model::{Cluster, ClusterInfo, ProfileInfo, Shared, StoreInfo, TlsFiles};
+use proc::interrupt;
+use proc::progress::Phase;
+use proc::run_dir::write_private_file;
+
+use client::Client;
+use config::{Access, Identity};
+pub use sweep::{Left, Runs};
+
+/// The answer to a small request that the machine takes on which deadlines were chosen.
+const USUAL_ANSWER: Duration = Duration::from_millis(10);
+/// Nobody is this slow; it is a bad line.
+const LARGEST_FACTOR: f64 = 30.0;
+/// Connections that may lead to different apiservers.
+const CONNECTIONS: usize = 4;
+
+/// Which cluster, and as what.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub kubeconfig: &'a Path,
+    /// Instead of its current context.
+    pub context: Option<&'a str>,
+    pub store: Option<&'a StoreAccess>,
+    /// `--etcd-prefix` of its apiserver.
+    pub prefix: &'a str,
+    /// The name of the profile that the cluster stands for.
+    pub profile: &'a str,
+    /// Instead of the one that is measured.
+    pub factor: Option<f64>,
+}
+
+/// The store under the apiserver, and a client certificate for it.
+#[derive(Clone, Debug)]
+pub struct StoreAccess {
+    pub endpoint: String,
+    pub tls: TlsFiles,
+}
+
+/// A cluster that answers and lets us in.
+pub struct Existing {
+    pub cluster: Cluster,
+    /// Component name to what it says that it is.
+    pub versions: BTreeMap<String, String>,
+    /// What a reader of the report should know.
+    pub notes: Vec<String>,
+    client: Client,
+}
+
+/// Reads the kubeconfig and asks nothing: what `--dry-run` can say.
+pub fn describe(request: &Request<'_>) -> anyhow::Result<String> {
+    let access = Access::read(request.kubeconfig, request.context)?;
+    Ok(format!("{} as {} (context {})", access.server, access.user, access.context))
+}
+
+/// Looks whether the cluster can be used, and what it is. What is made there meanwhile is removed by [`Existing::end`], or
+/// here if this fails.
+pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
+    let access = Access::read(request.kubeconfig, request.context)?;
+    tls::install();
+    let phase = Phase::start("connect".to_owned());
+    phase.status(format!("asking {}", access.server));
+    let (tls, token) = files(&access, run)?;
+    let client = Client::new(&access.server, &tls, token.as_deref())?;
+    let version = version(&access, &tls, token.as_deref())?;
+    let user = rights::user(&client)?.unwrap_or_else(|| access.user.clone());
+    let store_version = request.store.map(client::store_version).transpose()?.flatten();
+    interrupt::check()?;
+    phase.status(format!("asking what {user} may do"));
+    let missing = rights::missing(&client)?;
+    rights::must_be_enough(&missing, &user)?;
+    let mut notes: Vec<String> = rights::note(&missing, &user).into_iter().collect();
+    let factor = request.factor.unwrap_or_else(|| factor(client.median()));
+    notes.extend(sweep::note(&sweep::runs(&client)?, request));
+    interrupt::check()?;
+    let mark = mark();
+    phase.status("looking who else writes into a namespace");
+    let fills_namespaces = match sweep::is_filled(&client, &mark, factor) {
+        Ok(filled) => filled,
+        Err(error) => {
+            // It may have been made.
+            let _ = sweep::remove(&client, &mark, false, factor);
+            return Err(error);
+        }
+    };
+    let token = token.map(|token| private(run, "token", token.as_bytes())).transpose()?;
+    let info = ClusterInfo {
+        arch: version.arch.clone(),
+        provider: "existing".into(),
+        execution: "unknown: somebody else runs it".into(),
+        factor,
+        awake: None,
+        profiles: BTreeMap::from([(request.profile.to_owned(), profile(request, &access, tls, token, run))]),
+        machine: None,
+        shared: Some(Shared { mark, fills_namespaces }),
+    };
+    let mut versions = BTreeMap::from([("kube-apiserver".to_owned(), version.release.clone())]);
+    versions.extend(store_version.map(|version| ("etcd".to_owned(), version)));
+    phase.done(&format!("{} {} at {}, factor {factor:.1}", version.release, version.arch, access.server));
+    Ok(Existing { cluster: Cluster { info, control: None }, versions, notes, client })
+}
+
+/// Removes what runs have left in the cluster: the one with this mark, or all. Returns what they were.
+pub fn clean_up(request: &Request<'_>, which: &str, run: &Path) -> anyhow::Result<Runs> {
+    let access = Access::read(request.kubeconfig, request.context)?;
+    tls::install();
+    let (tls, token) = files(&access, run)?;
+    let client = Client::new(&access.server, &tls, token.as_deref())?;
+    version(&access, &tls, token.as_deref())?;
+    let mut runs = sweep::runs(&client)?;
+    runs.retain(|mark, _| which == "all" || which == mark);
+    if runs.is_empty() {
+        return Ok(runs);
+    }
+    let mark = mark();
+    let factor = request.factor.unwrap_or_else(|| factor(client.median()));
+    let filled = sweep::is_filled(&client, &mark, factor);
+    for mark in runs.keys().chain([&mark]) {
+        sweep::remove(&client, mark, filled.as_ref().is_ok_and(|filled| *filled), factor)?;
+    }
+    filled.map(|_| runs)
+}
+
+impl Existing {
+    /// The name that all objects of this run end with.
+    pub fn mark(&self) -> &str {
+        self.cluster.info.shared.as_ref().map_or("", |shared| &shared.mark)
+    }
+
+    /// Whether it still lets us in: a token that ran out meanwhile, or a server that went away, makes refusals that say
+    /// nothing about its promises.
+    pub fn still_answers(&self) -> anyhow::Result<()> {
+        rights::user(&self.client).map(drop).context("the cluster does not answer any more as it did at the start")
+    }
+
+    /// The uid and resource version of a namespace that every cluster has, to be looked for in its store.
+    pub fn fixed_namespace(&self) -> anyhow::Result<(String, String)> {
+        let answer = self.client.get("/api/v1/namespaces/default")?.ok("GET of the namespace `default`")?;
+        let text = |field: &str| answer["metadata"][field].as_str().unwrap_or_default().to_owned();
+        Ok((text("uid"), text("resourceVersion")))
+    }
+
+    /// Removes everything that the run has made, also after Ctrl-C.
+    pub fn end(&self) -> anyhow::Result<()> {
+        let Some(shared) = &self.cluster.info.shared else { return Ok(()) };
+        sweep::remove(&self.client, &shared.mark, shared.fills_namespaces, self.cluster.info.factor)
+    }
+}
+
+struct Version {
+    release: String,
+    arch: String,
+}
+
+/// Every apiserver behind the address must be of one release and one architecture: otherwise nobody can say of what a
+/// verdict speaks.
+fn version(access: &Access, tls: &TlsFiles, token: Option<&str>) -> anyhow::Result<Version> {
+    let mut seen = BTreeSet::new();
+    for _ in 0..CONNECTIONS {
+        let answer = Client::new(&access.server, tls, token)?.get("/version")?.ok("GET of /version")?;
+        let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
+        seen.insert((text("gitVersion"), text("platform")));
+    }
+    one_version(&seen).with_context(|| format!("the apiserver at {}", access.server))
+}
+
+fn one_version(seen: &BTreeSet<(String, String)>) -> anyhow::Result<Version> {
+    let all: Vec<String> = seen.iter().map(|(release, platform)| format!("{release} on {platform}")).collect();
+    ensure!(
+        all.len() == 1,
+        "answers as several, and a verdict would speak of none of them: {}; give the address of one",
+        all.join(", ")
+    );
+    let (release, platform) = seen.first().context("it was not asked")?;
+    let arch = platform.split_once('/').map(|(_, arch)| arch).unwrap_or_default();
+    ensure!(!arch.is_empty() && !release.is_empty(), "does not say on /version what it is: `{release}`, `{platform}`");
+    Ok(Version { release: release.clone(), arch: arch.to_owned() })
+}
+
+/// PEM files for the clients of the suite, and the token. With a token there is no certificate.
+fn files(access: &Access, run: &Path) -> anyhow::Result<(TlsFiles, Option<String>)> {
+    let ca = private(run, "ca.crt", &access.ca)?;
+    Ok(match &access.identity {
+        Identity::Certificate { cert, key } => {
+            let cert = private(run, "client.crt", cert)?;
+            (TlsFiles { ca, cert, key: private(run, "client.key", key)? }, None)
+        }
+        Identity::Token(token) => (TlsFiles { ca, cert: PathBuf::new(), key: PathBuf::new() }, Some(token.clone())),
+    })
+}
+
+/// `run` is a folder that only we can read.
+fn private(run: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
+    let file = run.join(format!("existing.{name}"));
+    write_private_file(&file, content)?;
+    Ok(file)
+}
+
+fn profile(request: &Request<'_>, access: &Access, tls: TlsFiles, token: Option<PathBuf>, run: &Path) -> ProfileInfo {
+    let store = match request.store {
+        Some(store) => (store.endpoint.clone(), store.tls.clone()),
+        None => (String::new(), tls.clone()),
+    };
+    ProfileInfo {
+        name: request.profile.to_owned(),
+        apiserver: access.server.clone(),
+        apiservers: Vec::new(),
+        tls,
+        token,
+        kubeconfig: request.kubeconfig.to_owned(),
+        prefix: request.prefix.to_owned(),
+        stores: vec![StoreInfo {
+            name: "main".into(),
+            endpoint: store.0,
+            members: Vec::new(),
+            tls: store.1,
+            resources: Vec::new(),
+            root: String::new(),
+        }],
+        // Nobody tells us.
+        flags: BTreeMap::new(),
+        dir: run.to_owned(),
+    }
+}
+
+/// How much slower than the reference the cluster and the way to it are.
+fn factor(answer: Duration) -> f64 {
+    (answer.as_secs_f64() / USUAL_ANSWER.as_secs_f64()).clamp(1.0, LARGEST_FACTOR)
+}
+
+/// Five letters, like the nonce of a name in our own clusters, but of this run alone.
+fn mark() -> String {
+    let mut random = [0u8; 5];
+    // Without random bytes the system is of no use at all; a repeated mark is refused by the server as a name in use.
+    let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut random);
+    random.iter().map(|byte| char::from(b'a' + byte % 26)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(pairs: &[(&str, &str)]) -> BTreeSet<(String, String)> {
+        pairs.iter().map(|(release, platform)| ((*release).to_owned(), (*platform).to_owned())).collect()
+    }
+
+    #[test]
+    fn apiservers_that_differ_are_refused() {
+        let one = one_version(&seen(&[("v1.36.3", "linux/riscv64")])).unwrap();
+        assert_eq!((one.release.as_str(), one.arch.as_str()), ("v1.36.3", "riscv64"));
+        for (pairs, words) in [
+            (&[("v1.36.3", "linux/riscv64"), ("v1.36.3", "linux/amd64")][..], "v1.36.3 on linux/amd64, v1.36.3"),
+            (&[("v1.36.3", "linux/amd64"), ("v1.35.0", "linux/amd64")], "v1.35.0 on linux/amd64"),
+            (&[("v1.36.3", "linux")], "does not say on /version"),
+            (&[("", "linux/amd64")], "does not say on /version"),
+            (&[], "answers as several"),
+        ] {
+            let error = format!("{:#}", one_version(&seen(pairs)).err().unwrap());
+            assert!(error.contains(words), "{pairs:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_slow_way_stretches_deadlines_within_limits() {
+        for (answer, expected) in [(1, 1.0), (10, 1.0), (50, 5.0), (5000, LARGEST_FACTOR)] {
+            assert!((factor(Duration::from_millis(answer)) - expected).abs() < 1e-9, "{answer}");
+        }
+        let mark = mark();
+        assert!(mark.len() == 5 && mark.bytes().all(|byte| byte.is_ascii_lowercase()), "{mark}");
+    }
+}

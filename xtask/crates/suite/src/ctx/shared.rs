@@ -1,0 +1,78 @@
+//! What a case respects in a cluster of somebody else: labels by which its objects are found, and rights.
+
+use model::{Resource, Shared};
+use serde_json::json;
+
+use super::Ctx;
+use crate::api::Response;
+use crate::check::Forbidden;
+use crate::object::Object;
+
+impl Ctx {
+    pub(super) fn shared(&self) -> Option<&Shared> {
+        self.ground.cluster.info.shared.as_ref()
+    }
+
+    /// The object as it is created: what has no namespace of the case carries the label of the run, so that another
+    /// command can remove it if this one is killed.
+    pub(super) fn labelled(&self, resource: &Resource, object: &Object) -> Object {
+        let mut object = object.clone();
+        if let Some(shared) = self.shared().filter(|_| !resource.namespaced) {
+            if !object.0["metadata"]["labels"].is_object() {
+                object.0["metadata"]["labels"] = json!({});
+            }
+            object.0["metadata"]["labels"][Shared::LABEL] = json!(shared.mark);
+        }
+        object
+    }
+
+    /// In a cluster of somebody else, that its user lacks a right says nothing about the server.
+    pub(super) fn must_be_allowed(&self, answer: &Response) -> anyhow::Result<()> {
+        match forbidden(answer).filter(|_| self.shared().is_some()) {
+            Some(need) => Err(Forbidden { need }.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The right that an authorizer has missed. Admission refuses with the same status and other words.
+fn forbidden(answer: &Response) -> Option<String> {
+    if answer.status != 403 {
+        return None;
+    }
+    // `configmaps is forbidden: User "x" cannot create resource "configmaps" in API group "" in the namespace "y"`, or
+    // `forbidden: User "x" cannot get path "/metrics"`.
+    let message = answer.message();
+    let (_, asked) = message.split_once("forbidden: User ")?.1.split_once(" cannot ")?;
+    let asked = asked.split(" in the namespace ").next().unwrap_or(asked).split(": ").next().unwrap_or(asked);
+    Some(format!("the right to {}", asked.trim_end_matches(" at the cluster scope")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn a_right_that_is_missing_is_told_from_what_admission_refuses() {
+        for (status, message, need) in [
+            (
+                403,
+                "configmaps is forbidden: User \"x\" cannot create resource \"configmaps\" in API group \"\" in the namespace \"y\"",
+                Some("the right to create resource \"configmaps\" in API group \"\""),
+            ),
+            (
+                403,
+                "nodes is forbidden: User \"x\" cannot list resource \"nodes\" in API group \"\" at the cluster scope: RBAC: role not found",
+                Some("the right to list resource \"nodes\" in API group \"\""),
+            ),
+            (403, "forbidden: User \"x\" cannot get path \"/metrics\"", Some("the right to get path \"/metrics\"")),
+            (403, "configmaps \"a\" is forbidden: unable to create new content in namespace y", None),
+            (404, "forbidden: User \"x\" cannot get path \"/metrics\"", None),
+        ] {
+            let body = Bytes::from(json!({"kind": "Status", "message": message}).to_string());
+            let answer = Response { status, headers: http::HeaderMap::new(), body };
+            assert_eq!(forbidden(&answer).as_deref(), need, "{message}");
+        }
+    }
+}

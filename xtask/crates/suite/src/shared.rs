@@ -1,0 +1,189 @@
+//! Which cases a cluster of somebody else allows: others write there, and nothing of theirs may be touched.
+//!
+//! A check runs there only if it stands in [`FIT`]. Whoever adds one looks whether it keeps to its namespace and to
+//! custom resources of its own, makes nothing that a controller would act on (a Pod would be started), assumes nothing of
+//! flags, and puts no load on the server that others would feel. What does not stand there needs a cluster of its own.
+
+use model::ClusterInfo;
+
+use crate::check::{Check, Run};
+use crate::selection::Case;
+
+/// What a check wants of such a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Want {
+    /// To look into the store, at what it made itself.
+    Store,
+    /// A namespace into which nobody else writes. A controller manager puts a ConfigMap and a ServiceAccount into each.
+    Quiet,
+}
+use Want::{Quiet, Store};
+
+/// The only profile that such a cluster can stand for: the one whose flags are the defaults.
+pub const PROFILE: &str = "default";
+
+/// Checks without judges; those look at what the others did, and at the store.
+static FIT: &[(&str, &[Want])] = &[
+    ("storage.cr-key", &[Store]),
+    ("storage.cr-always-json", &[Store]),
+    ("storage.arch-discovery-hash", &[Store]),
+    ("storage.arch-cr-numbers", &[Store]),
+    ("rv.equals-modrevision", &[Store]),
+    ("rv.monotonic-comparable", &[Store]),
+    ("rv.get-zero-any", &[Store]),
+    ("rv.get-not-older", &[Store]),
+    ("rv.too-large-504", &[Store]),
+    ("rv.list-empty-prefix", &[Store, Quiet]),
+    ("rv.future-watch", &[Store, Quiet]),
+    ("list.limit-page", &[Store, Quiet]),
+    ("list.continue-snapshot", &[Store, Quiet]),
+    ("list.rv-zero", &[Store, Quiet]),
+    ("list.legacy-limit-rv", &[Store, Quiet]),
+    ("list.remaining-item-count", &[Quiet]),
+    ("list.selector-pages", &[Store, Quiet]),
+    ("list.params-validation", &[]),
+    ("list.continue-with-rv", &[Store, Quiet]),
+    ("rv.invalid-list", &[]),
+    ("list.consistent-from-cache", &[Store, Quiet]),
+    ("list.exact-from-cache", &[Quiet]),
+    ("list.range-stream", &[Store, Quiet]),
+    ("list.streaming-encoding", &[Quiet]),
+    ("list.gzip", &[Quiet]),
+    ("list.matrix", &[Store, Quiet]),
+    ("watch.atomic-list-then-watch", &[Store, Quiet]),
+    ("watch.from-zero-or-unset", &[Store, Quiet]),
+    ("watch.watchlist", &[Store, Quiet]),
+    ("watch.event-shape", &[Quiet]),
+    ("watch.timeout-seconds", &[]),
+    ("watch.http-framing", &[Quiet]),
+    ("watch.protobuf-frames", &[Store, Quiet]),
+    ("watch.table", &[Store, Quiet]),
+    ("watch.partial-metadata", &[Store, Quiet]),
+    ("watch.websocket", &[Store, Quiet]),
+    ("watch.initial-order", &[Store, Quiet]),
+    ("watch.no-bookmark-by-default", &[Store, Quiet]),
+    ("watch.bookmark-rv-is-revision", &[Store, Quiet]),
+    ("watch.legacy-bookmark-134", &[Store, Quiet]),
+    ("watch.cr-full", &[Store]),
+    ("watch.cr-protobuf-406", &[Store]),
+    ("watch.gzip", &[Store, Quiet]),
+    ("cc.update-conflict", &[Store]),
+    ("cc.no-lost-update", &[Store]),
+    ("cc.noop-write", &[Store, Quiet]),
+    ("cc.delete-semantics", &[Store, Quiet]),
+    ("cc.finalizer-two-phase", &[Store, Quiet]),
+    ("cc.patch-kinds", &[Store, Quiet]),
+    ("cc.managed-fields-stored", &[Store]),
+    ("cc.put-create", &[Store]),
+    ("cc.unconditional-put", &[Store]),
+    ("cc.delete-recreate", &[Store, Quiet]),
+    ("cc.delete-response-code", &[Store]),
+    ("cc.delete-collection", &[Store, Quiet]),
+    ("cc.finalizer-race", &[Store, Quiet]),
+    ("storage.write-metadata", &[Store]),
+    ("storage.size-limits", &[Store]),
+    ("storage.dryrun", &[Store, Quiet]),
+    ("storage.generate-name", &[Store]),
+    ("storage.case-and-paths", &[Store, Quiet]),
+    ("storage.managed-fields-ssa", &[Store]),
+    ("storage.crd-strict", &[Store]),
+    ("storage.crd-storage-version", &[Store]),
+];
+
+/// What is known of the cluster when its cases are chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// Whether its store can be asked.
+    pub store: bool,
+    /// Whether nobody else writes into new namespaces.
+    pub quiet: bool,
+}
+
+impl Offer {
+    pub fn of(cluster: &ClusterInfo) -> Offer {
+        let store = cluster.profiles.get(PROFILE).is_some_and(|profile| profile.shows_its_stores());
+        Offer { store, quiet: cluster.shared.as_ref().is_none_or(|shared| !shared.fills_namespaces) }
+    }
+
+    /// What the case needs and does not get.
+    pub fn lacks(self, case: &Case) -> Option<String> {
+        lacks(self, case.check, case.profile).map(str::to_owned)
+    }
+}
+
+/// Those that can run in the cluster, and the others with what they need.
+pub(crate) fn divide(cases: Vec<Case>, cluster: &ClusterInfo) -> (Vec<Case>, Vec<(Case, String)>) {
+    let offer = Offer::of(cluster);
+    let mut fit = Vec::new();
+    let mut unfit = Vec::new();
+    for case in cases {
+        match offer.lacks(&case) {
+            Some(need) => unfit.push((case, need)),
+            None => fit.push(case),
+        }
+    }
+    (fit, unfit)
+}
+
+fn lacks(offer: Offer, check: &Check, profile: &str) -> Option<&'static str> {
+    const OWN: &str = "a cluster of its own";
+    if profile != PROFILE {
+        return Some("a control plane with flags of its own");
+    }
+    if check.needs_control(profile) {
+        return Some("control over the components (start, stop, flags)");
+    }
+    if check.is_exclusive(profile) {
+        return Some(OWN);
+    }
+    let wants = match check.run {
+        Run::Judge => &[Store][..],
+        Run::Scenario(_) => match FIT.iter().find(|(id, _)| *id == check.id) {
+            Some((_, wants)) => wants,
+            None => return Some(OWN),
+        },
+    };
+    wants.iter().find_map(|want| match want {
+        Store if !offer.store => Some("the raw store (--store-endpoint)"),
+        Quiet if !offer.quiet => Some("a namespace into which no controller writes"),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selection::Selection;
+
+    fn lack(offer: Offer, name: &str) -> Option<String> {
+        let cases = Selection::default().cases().unwrap();
+        offer.lacks(cases.iter().find(|case| case.name() == name).unwrap())
+    }
+
+    #[test]
+    fn the_table_names_scenarios_that_need_nothing_more() {
+        for (id, _) in FIT {
+            let check = crate::checks::find(id).unwrap_or_else(|| panic!("{id} is no check"));
+            assert!(matches!(check.run, Run::Scenario(_)) && check.profiles.contains(&PROFILE), "{id}");
+            assert!(!check.needs_control(PROFILE) && !check.is_exclusive(PROFILE), "{id}");
+            assert_eq!(FIT.iter().filter(|(other, _)| other == id).count(), 1, "{id} stands twice in the table");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let (all, none) = (Offer { store: true, quiet: true }, Offer { store: false, quiet: false });
+        assert_eq!(lack(all, "cc.update-conflict"), None);
+        for (name, need) in [
+            ("cc.update-conflict", "the raw store"),
+            ("watch.reliable", "the raw store"),
+            ("storage.gvr-sweep", "a cluster of its own"),
+            ("storage.roundtrip[json]", "flags of its own"),
+            ("watch.expired-410", "flags of its own"),
+        ] {
+            assert!(lack(none, name).is_some_and(|said| said.contains(need)), "{name}: {:?}", lack(none, name));
+        }
+        let noisy = Offer { store: true, quiet: false };
+        assert!(FIT.iter().filter(|(_, wants)| wants.contains(&Quiet)).all(|(id, _)| lack(noisy, id).is_some()));
+    }
+}

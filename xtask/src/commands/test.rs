@@ -1,0 +1,313 @@
+//! `cargo xtask test`: the suite against a cluster that somebody else runs. No build, no boot, no control.
+//!
+//! How such a cluster is reached and cleaned is in `boot::existing`, which checks suit it in `suite::shared`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use boot::existing::{self, Existing, Request, StoreAccess};
+use model::{Circumstances, Event, Exit, Outcome, RunInfo, TlsFiles};
+use proc::progress::timestamp as now;
+use proc::{RunDir, interrupt, progress};
+use report::EventLog;
+use report::verdict::worse;
+use semver::Version;
+use suite::shared::{Offer, PROFILE};
+use suite::store::Store;
+use suite::{Case, Options, Plan};
+use targets::Catalogue;
+
+use super::ci::{Ticker, console, quoted};
+use super::print;
+use crate::args::TestOptions;
+use crate::expectations::{self, Expectations};
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+use crate::pipeline::phase;
+use crate::timelines;
+
+/// The kind of store for which known failures are looked up; what it really is nobody tells.
+const STORE: &str = "etcd";
+/// For one request to the store.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// What is tested, and with what.
+struct Job<'a> {
+    options: &'a TestOptions,
+    catalogue: &'a Catalogue,
+    cases: Vec<Case>,
+    seed: u64,
+}
+
+pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure> {
+    let catalogue = &Catalogue::load(&paths.targets)?;
+    expectations::check(&catalogue.expectations)?;
+    let store = store(options);
+    let request = request(options, store.as_ref());
+    if let Some(which) = &options.clean_up {
+        return clean_up(paths, &request, which);
+    }
+    // A name that does not exist is found before anybody is asked.
+    let arch =
+        options.arch.as_deref().map(|name| catalogue.target(name)).transpose()?.map(|target| target.name.as_str());
+    let cases = options.selection.usual().cases()?;
+    if cases.is_empty() {
+        return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
+    }
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
+    let job = Job { options, catalogue, cases, seed };
+    if options.dry_run {
+        return dry_run(&job, &request);
+    }
+    let run = RunDir::create(&paths.reports, &paths.cache, "existing").or_exit(Exit::Infrastructure)?;
+    let begin = Instant::now();
+    let connected = connect(&request, arch, &run);
+    let log = EventLog::create(&run.events(), Some(console(paths, (options.quiet, options.verbose), &run)));
+    let log = Arc::new(log.or_exit(Exit::Infrastructure)?);
+    let found = connected.as_ref().map_or(arch, |existing| Some(&existing.cluster.info.arch));
+    log.append(Event::RunStarted { at: now(), run: info(&job, &run, found.unwrap_or("unknown")) });
+    let ticker = Ticker::start(&log);
+    let exit = stages(&job, connected, begin, &run, &log);
+    log.append(Event::RunFinished { at: now(), exit, seconds: begin.elapsed().as_secs_f64() });
+    drop(ticker);
+    let events = log.events();
+    let recorded = log.finish().or_exit(Exit::Infrastructure);
+    let written = report::write(run.public(), &events).or_exit(Exit::Infrastructure);
+    if options.json {
+        print(&report::run_json(&events));
+    }
+    Ok(worse(exit, recorded.and(written)?))
+}
+
+fn store(options: &TestOptions) -> Option<StoreAccess> {
+    let given = &options.store;
+    let file = |file: &Option<PathBuf>| file.clone().unwrap_or_default();
+    let tls = TlsFiles { ca: file(&given.store_ca), cert: file(&given.store_cert), key: file(&given.store_key) };
+    given.store_endpoint.clone().map(|endpoint| StoreAccess { endpoint, tls })
+}
+
+fn request<'a>(options: &'a TestOptions, store: Option<&'a StoreAccess>) -> Request<'a> {
+    Request {
+        kubeconfig: &options.kubeconfig,
+        context: options.context.as_deref(),
+        store,
+        prefix: &options.store.prefix,
+        profile: PROFILE,
+        factor: options.factor,
+    }
+}
+
+fn clean_up(paths: &Paths, request: &Request<'_>, which: &str) -> Result<Exit, Failure> {
+    let run = proc::run_dir::Scratch::create(&paths.cache, "clean-up").or_exit(Exit::Infrastructure)?;
+    let runs = existing::clean_up(request, which, run.path()).or_exit(Exit::Infrastructure)?;
+    for (mark, left) in &runs {
+        progress::say(&format!("removed what run {mark} had left: {left}"));
+    }
+    if runs.is_empty() {
+        progress::say("nothing there is of such a run");
+    }
+    Ok(Exit::Ok)
+}
+
+/// The cluster, if it is the one that was asked for, and its store is its own.
+fn connect(request: &Request<'_>, arch: Option<&str>, run: &RunDir) -> anyhow::Result<Existing> {
+    let existing = existing::connect(request, run.private())?;
+    let suits = suits(&existing, arch).and_then(|()| is_its_store(&existing));
+    if suits.is_err() {
+        existing.end()?;
+    }
+    suits.map(|()| existing)
+}
+
+fn suits(existing: &Existing, arch: Option<&str>) -> anyhow::Result<()> {
+    let found = &existing.cluster.info.arch;
+    ensure!(
+        arch.is_none_or(|arch| arch == found),
+        "the cluster says that it is {found}, and --arch says {}: a verdict would speak of the wrong one",
+        arch.unwrap_or_default()
+    );
+    Ok(())
+}
+
+/// A store of another cluster would let the apiserver look as if it had lost everything.
+fn is_its_store(existing: &Existing) -> anyhow::Result<()> {
+    let Some(profile) = existing.cluster.info.profiles.values().find(|profile| profile.shows_its_stores()) else {
+        return Ok(());
+    };
+    let (uid, rv) = existing.fixed_namespace()?;
+    let key = format!("{}/namespaces/default", profile.prefix);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let address = &profile.stores[0].endpoint;
+    let found = runtime.block_on(async {
+        let store = Store::connect(&profile.stores[0], LIMIT.mul_f64(existing.cluster.info.factor)).await?;
+        anyhow::Ok(store.get(&key, 0).await?)
+    });
+    let found = found.with_context(|| format!("the store at {address}"))?;
+    let kv = found.with_context(|| {
+        format!("the store at {address} has no key {key}: is it the store of this apiserver, and is --prefix right?")
+    })?;
+    let same = kv.mod_rev.to_string() == rv && suite::decode::meta(&kv.value).is_none_or(|meta| meta.uid == uid);
+    ensure!(
+        same,
+        "the store at {address} is not that of the apiserver: {key} is another object there, or another version"
+    );
+    Ok(())
+}
+
+fn stages(
+    job: &Job<'_>,
+    connected: anyhow::Result<Existing>,
+    begin: Instant,
+    run: &RunDir,
+    log: &Arc<EventLog>,
+) -> Exit {
+    let result = tested(job, connected, begin, run, log);
+    let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
+    let broke = result.err().unwrap_or(Exit::Ok);
+    [interrupted, report::verdict::so_far(&log.events())].into_iter().fold(broke, worse)
+}
+
+fn tested(
+    job: &Job<'_>,
+    connected: anyhow::Result<Existing>,
+    begin: Instant,
+    run: &RunDir,
+    log: &Arc<EventLog>,
+) -> Result<(), Exit> {
+    let existing = tell_connected(connected, begin, log)?;
+    let tested = phase(log, "suite", Exit::Infrastructure, || {
+        let release = existing.versions.get("kube-apiserver").map_or("", |version| version.trim_start_matches('v'));
+        let plan = Plan {
+            cases: job.cases.clone(),
+            resources: job.catalogue.resources(release).map(<[_]>::to_vec).unwrap_or_default(),
+            golden: job.catalogue.golden(release).to_vec(),
+        };
+        let expected = Expectations::of(&job.catalogue.expectations, circumstances(&existing));
+        let sink = Arc::clone(log);
+        let ended = suite::run(
+            &existing.cluster,
+            plan,
+            &suite_options(job, run),
+            Arc::new(move |event| sink.append(expected.weigh(event))),
+        );
+        // Also when it broke off, because that may be why.
+        match interrupt::requested() {
+            true => ended,
+            false => existing.still_answers().and(ended),
+        }
+    });
+    timelines::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
+    phase(log, "teardown", Exit::Infrastructure, || existing.end())?;
+    tested
+}
+
+/// The phase has ended before anybody could be told of it.
+fn tell_connected(connected: anyhow::Result<Existing>, begin: Instant, log: &EventLog) -> Result<Existing, Exit> {
+    let phase = || "connect".to_owned();
+    log.append(Event::PhaseStarted { at: now(), phase: phase() });
+    let seconds = begin.elapsed().as_secs_f64();
+    let finished = |outcome| Event::PhaseFinished { at: now(), phase: phase(), outcome, seconds };
+    let existing = match connected {
+        Ok(existing) => existing,
+        Err(error) => {
+            log.append(finished(Outcome::errored("connect", format!("{error:#}"))));
+            return Err(crate::failure::or_interrupted(&error, Exit::Infrastructure));
+        }
+    };
+    log.append(finished(Outcome::Passed));
+    let info = &existing.cluster.info;
+    log.append(Event::Booted {
+        at: now(),
+        execution: info.execution.clone(),
+        factor: info.factor,
+        versions: existing.versions.clone(),
+        machine: None,
+    });
+    let names = format!("everything that this run makes in the cluster has a name with {} in it", existing.mark());
+    for text in existing.notes.iter().cloned().chain([names]) {
+        log.append(Event::Note { at: now(), text });
+    }
+    Ok(existing)
+}
+
+fn circumstances(existing: &Existing) -> Circumstances {
+    let version = |component: &str| {
+        let version = existing.versions.get(component)?;
+        Version::parse(version.trim_start_matches('v')).ok()
+    };
+    Circumstances {
+        arch: existing.cluster.info.arch.clone(),
+        provider: existing.cluster.info.provider.clone(),
+        store: STORE.into(),
+        kubernetes: version("kube-apiserver"),
+        store_version: version(STORE),
+        today: jiff::Zoned::now().date().to_string(),
+    }
+}
+
+fn suite_options(job: &Job<'_>, run: &RunDir) -> Options {
+    Options {
+        seed: job.seed,
+        jobs: job.options.parallel_checks.get(),
+        history: run.histories(),
+        values: run.values(),
+        repeat: repeat(job),
+    }
+}
+
+fn info(job: &Job<'_>, run: &RunDir, arch: &str) -> RunInfo {
+    let words = job.options.selection.words();
+    RunInfo {
+        id: run.id().to_owned(),
+        started: now(),
+        harness: env!("CARGO_PKG_VERSION").into(),
+        arch: arch.to_owned(),
+        provider: "existing".into(),
+        host: super::ci::host(),
+        sources: BTreeMap::new(),
+        seed: job.seed,
+        shard: None,
+        command: words.iter().fold(repeat(job), |line, word| format!("{line} {}", quoted(word))),
+    }
+}
+
+/// The command that repeats the run, without its selection.
+fn repeat(job: &Job<'_>) -> String {
+    let options = job.options;
+    let path = |path: &PathBuf| path.display().to_string();
+    let mut words = vec!["--kubeconfig".to_owned(), path(&options.kubeconfig)];
+    let mut add = |option: &str, value: Option<String>| {
+        words.extend(value.into_iter().flat_map(|value| [option.to_owned(), value]));
+    };
+    add("--context", options.context.clone());
+    add("--arch", options.arch.clone());
+    add("--store-endpoint", options.store.store_endpoint.clone());
+    add("--store-ca", options.store.store_ca.as_ref().map(path));
+    add("--store-cert", options.store.store_cert.as_ref().map(path));
+    add("--store-key", options.store.store_key.as_ref().map(path));
+    add("--prefix", Some(options.store.prefix.clone()).filter(|prefix| prefix != "/registry"));
+    add("--factor", options.factor.map(|factor| factor.to_string()));
+    add("--seed", Some(job.seed.to_string()));
+    words.iter().fold("cargo xtask test".to_owned(), |line, word| format!("{line} {}", quoted(word)))
+}
+
+/// What a controller there would rule out is only known when somebody has looked.
+fn dry_run(job: &Job<'_>, request: &Request<'_>) -> Result<Exit, Failure> {
+    let whom = existing::describe(request).or_exit(Exit::Infrastructure)?;
+    print(&format!("ask    {whom}\n"));
+    let offer = Offer { store: request.store.is_some(), quiet: true };
+    let filled = Offer { quiet: false, ..offer };
+    for case in &job.cases {
+        match (offer.lacks(case), filled.lacks(case)) {
+            (Some(need), _) => print(&format!("skip   {}: needs {need}\n", case.name())),
+            (None, Some(need)) => {
+                print(&format!("check  {}: {} (if there is {need})\n", case.name(), case.check.requirement));
+            }
+            (None, None) => print(&format!("check  {}: {}\n", case.name(), case.check.requirement)),
+        }
+    }
+    Ok(Exit::Ok)
+}
