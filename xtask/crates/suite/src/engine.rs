@@ -179,6 +179,7 @@ impl Engine<'_> {
         for info in &profile.stores {
             let store = Store::connect(info, limit).await?;
             let recorder = Recorder::new(all.clock, &profile.name, &info.name);
+            recorder.meta(|meta| meta.versioned = Some(info.counts_versions()));
             let collector = Collector::start(store.clone(), recorder.clone()).await?;
             collectors.push((info.name.clone(), collector, recorder.clone()));
             stores.insert(info.name.clone(), (store, recorder));

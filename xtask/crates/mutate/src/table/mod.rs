@@ -5,6 +5,7 @@ mod fault;
 mod flags;
 mod flags_encryption;
 mod get;
+mod judges;
 mod list;
 mod list_more;
 mod objects;
@@ -92,6 +93,7 @@ static TABLES: &[&[Mutant]] = &[
     objects::MUTANTS,
     flags_encryption::MUTANTS,
     fault::MUTANTS,
+    judges::MUTANTS,
 ];
 
 /// Every mutant there is, by topic.
