@@ -119,6 +119,11 @@ fn from(history: &History, rev: i64) -> History {
     late.meta.first_rev = rev;
     late.meta.initial = state.into_iter().map(snapshot).collect();
     late.revisions.retain(|revision| revision.rev > rev);
+    // Nobody asked or watched before.
+    let before = history.revisions.iter().filter(|revision| revision.rev <= rev);
+    let begin = before.map(|revision| revision.at).max().unwrap_or(0);
+    late.streams.retain(|stream| stream.opened >= begin);
+    late.operations.retain(|operation| operation.called >= begin);
     late
 }
 
