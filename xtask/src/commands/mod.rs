@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod fetch;
 pub(crate) mod inspect;
 pub(crate) mod kept;
+mod memory;
 pub(crate) mod rejudge;
 pub(crate) mod selftest;
 pub(crate) mod shell;
