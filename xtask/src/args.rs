@@ -370,6 +370,9 @@ pub(crate) struct RejudgeOptions {
     /// Print the verdicts as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+    /// Read the files and judge nothing: the floor of a benchmark
+    #[arg(long, hide = true)]
+    pub(crate) only_read: bool,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

@@ -1,9 +1,10 @@
 //! `cargo xtask bench`: speed as ratios against floors that are measured in the same run, never as a test.
 //!
 //! Other load on the machine moves a figure and its floor alike, so read the ratio; each row is a median. What concerns
-//! system VMs (`--boot`) is in `boot`.
+//! system VMs (`--boot`) is in `boot`, what concerns recorded runs in `rejudge`.
 
 mod boot;
+mod rejudge;
 
 use std::hint::black_box;
 use std::path::Path;
@@ -20,7 +21,7 @@ use serde::Serialize;
 
 use targets::Catalogue;
 
-use super::{built, print, print_json, request, target};
+use super::{built, memory, print, print_json, request, target};
 use crate::args::BenchOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -64,6 +65,8 @@ const MEASURES: &[(&str, Measure)] = &[
     // First: memory that an earlier history has left to the allocator would hide what this one needs.
     ("judge-memory", judge_memory),
     ("judge", judge),
+    ("rejudge", rejudge::time),
+    ("rejudge-memory", rejudge::memory),
     ("ci", whole_ci),
     ("cold-build", cold_build),
 ];
@@ -220,7 +223,7 @@ fn judge(bench: &Bench<'_>) -> anyhow::Result<Row> {
 /// The peak of making a history and letting all judges decide over it, and whether it grows with its length only.
 fn judge_memory(_bench: &Bench<'_>) -> anyhow::Result<Row> {
     const PARTS: usize = 4;
-    let before = reset_peak()?;
+    let before = memory::reset_peak()?;
     let part = peak_of(EVENTS / PARTS)? - before;
     let value = peak_of(EVENTS)? - before;
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
@@ -238,16 +241,9 @@ fn judge_memory(_bench: &Bench<'_>) -> anyhow::Result<Row> {
 
 /// MiB in use at the peak, the history included.
 fn peak_of(events: usize) -> anyhow::Result<f64> {
-    reset_peak()?;
+    memory::reset_peak()?;
     drop(judge::judge_all(&judge::generate::of_events(1, events)));
-    peak_memory("self")
-}
-
-/// Makes what is in use now the peak, and returns it.
-fn reset_peak() -> anyhow::Result<f64> {
-    // 5 resets VmHWM, see proc(5).
-    std::fs::write("/proc/self/clear_refs", "5").context("failed to reset the peak in /proc/self/clear_refs")?;
-    peak_memory("self")
+    memory::peak("self")
 }
 
 /// A whole warm `cargo xtask ci` on this machine.
@@ -314,16 +310,6 @@ fn command_floor(bench: &Bench<'_>) -> anyhow::Result<f64> {
         times.push(begin.elapsed().as_secs_f64());
     }
     Ok(median(times))
-}
-
-/// VmHWM of a process, in MiB.
-fn peak_memory(process: &str) -> anyhow::Result<f64> {
-    let file = format!("/proc/{process}/status");
-    let status = std::fs::read_to_string(&file).with_context(|| format!("failed to read {file}"))?;
-    let line =
-        status.lines().find(|line| line.starts_with("VmHWM:")).with_context(|| format!("{file} has no VmHWM"))?;
-    let kib: f64 = line.split_whitespace().nth(1).context("VmHWM has no value")?.parse()?;
-    Ok(kib / 1024.0)
 }
 
 /// The folder of a benchmark's run is of no use to anybody.

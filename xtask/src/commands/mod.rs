@@ -12,6 +12,7 @@ pub(crate) mod github;
 pub(crate) mod inspect;
 pub(crate) mod kept;
 pub(crate) mod matrix;
+mod memory;
 pub(crate) mod rejudge;
 pub(crate) mod report;
 pub(crate) mod selftest;

@@ -11,10 +11,13 @@ use proc::{progress, run_dir};
 use serde::Serialize;
 use suite::Run;
 
-use super::print_json;
+use super::{memory, print_json};
 use crate::args::RejudgeOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
+
+/// Stands before the number in the last line, where the benchmark looks for it.
+pub(crate) const PEAK: &str = "peak memory ";
 
 #[derive(Serialize)]
 struct Verdict {
@@ -30,6 +33,11 @@ pub(crate) fn run(paths: &Paths, options: &RejudgeOptions) -> Result<Exit, Failu
     let (events, histories) = run_dir::recorded(&folder);
     let events = report::read(&events).or_exit(Exit::Usage)?;
     let histories = suite::history_files::read_all(&histories).or_exit(Exit::Usage)?;
+    if options.only_read {
+        let revisions: usize = histories.iter().map(|history| history.revisions.len()).sum();
+        progress::say(&format!("{}: {revisions} revisions read{}", folder.display(), peak()));
+        return Ok(Exit::Ok);
+    }
     let verdicts = verdicts(&events, &histories);
     if verdicts.is_empty() {
         return Err(Failure::nothing_ran(format!("{} holds nothing that a judge decides", folder.display())));
@@ -84,12 +92,18 @@ fn tell(folder: &Path, events: &[Event], verdicts: &[Verdict]) -> Exit {
     }
     let finished = events.iter().filter(|event| matches!(event, Event::CaseFinished { .. })).count();
     progress::say(&format!(
-        "{}: {} cases judged again, {changed} differ; {} verdicts of scenarios stand as recorded",
+        "{}: {} cases judged again, {changed} differ; {} verdicts of scenarios stand as recorded{}",
         folder.display(),
         verdicts.len(),
         finished.saturating_sub(verdicts.len()),
+        peak(),
     ));
     verdicts.iter().map(|verdict| verdict.outcome.exit()).max().unwrap_or(Exit::NothingRan)
+}
+
+/// What it took, for the last line; nothing where the kernel does not tell.
+fn peak() -> String {
+    memory::peak("self").map_or_else(|_| String::new(), |peak| format!("; {PEAK}{peak:.0} MiB"))
 }
 
 /// A folder, a name below `reports/`, or the newest run that has histories; runs that were started together lie in a

@@ -48,7 +48,7 @@ pub(super) fn concurrent_agree(prepared: &Prepared<'_>) -> Judgement {
         covers.sort_by_key(|cover| (!cover.in_order, cover.from, cover.trace.stream.id));
         let mut stretches = Vec::new();
         for cover in covers {
-            lay(&mut findings, &mut stretches, cover);
+            lay(prepared, &mut findings, &mut stretches, cover);
         }
     }
     findings.at_least("overlaps", MIN_OVERLAPS);
@@ -82,12 +82,17 @@ fn cover<'t, 'h>(prepared: &Prepared<'h>, trace: &'t Trace<'h>) -> Option<Cover<
 }
 
 /// Compares a stream with what is known, and adds what it knows beyond.
-fn lay<'t, 'h>(findings: &mut Findings, stretches: &mut Vec<Stretch<'t, 'h>>, cover: Cover<'t, 'h>) {
+fn lay<'t, 'h>(
+    prepared: &Prepared<'h>,
+    findings: &mut Findings,
+    stretches: &mut Vec<Stretch<'t, 'h>>,
+    cover: Cover<'t, 'h>,
+) {
     findings.count("streams", 1);
     let first = stretches.partition_point(|stretch| stretch.to <= cover.from);
     let mut common = 0;
     for stretch in stretches[first..].iter().take_while(|stretch| stretch.from < cover.to) {
-        match compare(stretch, &cover) {
+        match compare(prepared, stretch, &cover) {
             Ok(same) => common += same,
             Err(violation) => return findings.add(*violation),
         }
@@ -118,7 +123,7 @@ fn extend<'t, 'h>(stretches: &mut Vec<Stretch<'t, 'h>>, cover: Cover<'t, 'h>) {
 }
 
 /// Number of events that both have, or where they first differ.
-fn compare(stretch: &Stretch<'_, '_>, cover: &Cover<'_, '_>) -> Result<u64, Box<Violation>> {
+fn compare(prepared: &Prepared<'_>, stretch: &Stretch<'_, '_>, cover: &Cover<'_, '_>) -> Result<u64, Box<Violation>> {
     let (from, to) = (stretch.from.max(cover.from), stretch.to.min(cover.to));
     let start = stretch.frames.partition_point(|frame| frame.rv <= from);
     let end = stretch.frames.partition_point(|frame| frame.rv <= to);
@@ -135,7 +140,12 @@ fn compare(stretch: &Stretch<'_, '_>, cover: &Cover<'_, '_>) -> Result<u64, Box<
     }
     let (known, seen) = (known.get(agreed), seen.get(agreed));
     let rv = known.map_or(u64::MAX, |frame| frame.rv).min(seen.map_or(u64::MAX, |frame| frame.rv));
-    let teller = stretch.told.iter().find(|(to, _)| rv <= *to).map(|(_, trace)| trace.name()).unwrap_or_default();
+    let teller = stretch.told.iter().find(|(to, _)| rv <= *to).map(|(_, trace)| *trace);
+    let mut evidence =
+        vec![format!("both cover the resource versions after {from} up to {to}; {agreed} events agree before")];
+    evidence.extend(teller.map(|teller| super::stretch::of_two(prepared, cover.trace, teller, rv)).unwrap_or_default());
+    evidence.truncate(super::stretch::LINES);
+    let teller = teller.map(Trace::name).unwrap_or_default();
     let tell = |frame: Option<&&Frame>| frame.map_or(format!("nothing up to {to}"), |frame| say(frame));
     Err(Box::new(Violation {
         message: format!(
@@ -144,8 +154,6 @@ fn compare(stretch: &Stretch<'_, '_>, cover: &Cover<'_, '_>) -> Result<u64, Box<
             tell(seen),
             tell(known)
         ),
-        evidence: vec![format!(
-            "both cover the resource versions after {from} up to {to}; {agreed} events agree before"
-        )],
+        evidence,
     }))
 }

@@ -3,8 +3,8 @@
 use model::history::{Frame, FrameKind};
 
 use super::prepared::Prepared;
-use super::trace::{Trace, say};
-use super::{Findings, Judgement, Violation};
+use super::trace::say;
+use super::{Findings, Judgement, Violation, stretch};
 
 /// One bookmark is enough to break the promise, none says nothing.
 const MIN_BOOKMARKS: u64 = 1;
@@ -39,7 +39,10 @@ pub(super) fn bookmark(prepared: &Prepared<'_>) -> Judgement {
             problem = problem.or(why.map(|why| (place, why)));
         }
         if let Some((place, why)) = problem {
-            findings.add(violation(trace, frames, place, &why));
+            findings.add(Violation {
+                message: format!("{}: {why}", trace.name()),
+                evidence: stretch::around(prepared, trace, place),
+            });
         }
     }
     findings.at_least("bookmarks", MIN_BOOKMARKS);
@@ -71,13 +74,4 @@ fn bookmark_problem(
             frame.at
         )
     })
-}
-
-fn violation(trace: &Trace<'_>, frames: &[Frame], place: usize, why: &str) -> Violation {
-    let start = place.saturating_sub(2);
-    let shown = frames[start..].iter().take(4).enumerate();
-    Violation {
-        message: format!("{}: {why}", trace.name()),
-        evidence: shown.map(|(offset, frame)| format!("frame {}: {}", start + offset + 1, say(frame))).collect(),
-    }
 }

@@ -6,7 +6,7 @@ use super::prepared::Prepared;
 use super::query::Query;
 use super::trace::{Begin, Trace, say};
 use super::view::{Event, Kind, View, differences};
-use super::{Findings, Judgement, Violation};
+use super::{Findings, Judgement, Violation, stretch};
 
 /// Fewer events than this are a coincidence, not a match.
 const MIN_EVENTS: u64 = 100;
@@ -27,7 +27,8 @@ pub(super) fn matches_history(prepared: &Prepared<'_>) -> Judgement {
         count_events(&mut findings, trace);
         let problem = initial_problem(prepared, view, trace)
             .or_else(|| (0..trace.frames.len()).find_map(|place| frame_problem(prepared, view, trace, place)))
-            .or_else(|| missing_problem(prepared, view, trace));
+            .or_else(|| missing_problem(prepared, view, trace))
+            .or_else(|| after_error(prepared, trace));
         if let Some(violation) = problem {
             findings.add(violation);
         }
@@ -57,8 +58,9 @@ pub(super) fn delete_rv(prepared: &Prepared<'_>) -> Judgement {
                 let said =
                     event.map_or("no change of that object".into(), |event| format!("{} there", event.kind.word()));
                 let message = format!("{}: {}, but the history has {said}", trace.name(), say(frame));
-                let mut evidence = trace.around(place);
+                let mut evidence = stretch::around(prepared, trace, place);
                 evidence.extend(deletions(prepared, view, frame));
+                evidence.truncate(stretch::LINES);
                 findings.add(Violation { message, evidence });
             } else {
                 findings.count("violations not shown", 1);
@@ -155,9 +157,10 @@ fn frame_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place:
             format!("{}{why}", say(frame))
         }
     };
-    let mut evidence = trace.around(place);
-    evidence.extend(own_changes(prepared, frame));
+    let mut evidence = own_changes(prepared, frame);
     evidence.extend(if frame.kind == FrameKind::Deleted { deletions(prepared, view, frame) } else { None });
+    evidence.extend(stretch::around(prepared, trace, place));
+    evidence.truncate(stretch::LINES);
     Some(Violation { message: format!("{}: {text}", trace.name()), evidence })
 }
 
@@ -183,6 +186,17 @@ fn misfit(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place: usize,
     wrong_uid(prepared, expected, frame)
 }
 
+/// An ERROR is the last word of a stream.
+fn after_error(prepared: &Prepared<'_>, trace: &Trace<'_>) -> Option<Violation> {
+    let frames = &trace.stream.frames;
+    let error = frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }))?;
+    let next = frames.get(error + 1)?;
+    Some(Violation {
+        message: format!("{}: {} came after an ERROR", trace.name(), say(next)),
+        evidence: stretch::around(prepared, trace, error + 1),
+    })
+}
+
 fn begin(trace: &Trace<'_>) -> String {
     match trace.begin {
         Begin::After(rev) => format!("{rev}, where the stream begins"),
@@ -200,14 +214,14 @@ fn missing_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> O
     if trace.missing.count == 0 {
         return None;
     }
-    let missing: Vec<String> = trace.missing.first.iter().map(|event| missing_line(prepared, view, *event)).collect();
+    let first = *trace.missing.first.first()?;
     let message = format!(
         "{}: {} of the store's events did not come; {}",
         trace.name(),
         trace.missing.count,
-        missing.first().map_or("", String::as_str)
+        missing_line(prepared, view, first)
     );
-    Some(Violation { message, evidence: missing })
+    Some(Violation { message, evidence: stretch::around_missing(prepared, view, trace, first) })
 }
 
 /// An event that did not come, in a message.

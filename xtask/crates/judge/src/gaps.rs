@@ -8,7 +8,7 @@ use super::content::missing_line;
 use super::prepared::Prepared;
 use super::trace::{Begin, Trace, say};
 use super::view::View;
-use super::{Findings, Judgement, Violation};
+use super::{Findings, Judgement, Violation, stretch};
 
 /// At least one stream of this length …
 const MIN_IN_ONE: u64 = 10;
@@ -51,9 +51,8 @@ fn skipped(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> Violation
         missing.expected,
         lines.first().map_or("", |line| line.trim_start_matches("missing: "))
     );
-    let mut evidence = lines;
-    evidence.extend(next.map(|(place, _)| trace.around(place)).unwrap_or_default());
-    Violation { message, evidence }
+    let evidence = missing.first.first().map(|event| stretch::around_missing(prepared, view, trace, *event));
+    Violation { message, evidence: evidence.unwrap_or_default() }
 }
 
 /// `watch.resumable`: the first event of a stream that begins after x is the first matching change after x.
@@ -104,6 +103,11 @@ fn wrong_begin(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place: u
     let how = if frame.rv <= start { "which is not after it" } else { "which is not the first one" };
     Some(Violation {
         message: format!("{}: began with {}, {how}; {expected}", trace.name(), say(frame)),
-        evidence: trace.around(place),
+        evidence: stretch::around_all(
+            prepared,
+            trace,
+            &[place],
+            &first.map(|first| first.rev).into_iter().collect::<Vec<_>>(),
+        ),
     })
 }

@@ -1,7 +1,8 @@
 //! What the clock proves about revisions: by when a revision existed at the latest, and before when it cannot have.
 //!
 //! Receipt times of the raw store watch prove nothing here, since they lag. Only answers do: an answered write existed
-//! when its answer came, and what a create answered was not there before the request was sent.
+//! when its answer came, and what a create answered was not there before the request was sent; nor what an update answered
+//! that was based on another version.
 
 use model::history::{Answer, Change, History, Micros, Operation, Revision, Verb};
 
@@ -23,12 +24,15 @@ impl Known {
     pub(super) fn new(history: &History, revisions: &[Revision], revs: &[u64], keys: &Keys<'_>) -> Known {
         let mut known = Known { answered: Vec::new(), answered_by_key: Vec::new(), earliest: Vec::new() };
         let mut deletions = Vec::new();
+        let first = unsigned(history.meta.first_rev);
         for operation in history.operations.iter().filter(|operation| is_write(operation)) {
             match operation.answer {
                 Answer::Object { status: 200..=299, rv: 0 } => deletions.push(operation),
                 Answer::Object { status: status @ 200..=299, rv } => {
                     known.acknowledge(keys, operation, rv);
-                    if status == 201 && is_creation(operation, prepared::at(revisions, revs, rv)) {
+                    let created = status == 201 && is_creation(operation, prepared::at(revisions, revs, rv));
+                    // An update that changes nothing answers the version that it was based on.
+                    if created || operation.based_on.is_some_and(|based_on| based_on != rv) {
                         known.earliest.push((rv, operation.called));
                     }
                 }
@@ -39,7 +43,7 @@ impl Known {
         rising(&mut known.earliest);
         // A delete that was answered by a Status made the key's first tombstone after all that was known before.
         let tombstones: Vec<(&Operation, u64)> =
-            deletions.into_iter().filter_map(|o| Some((o, known.tombstone(o, revisions, keys)?))).collect();
+            deletions.into_iter().filter_map(|o| Some((o, known.tombstone(o, first, revisions, keys)?))).collect();
         for (operation, rev) in tombstones {
             known.acknowledge(keys, operation, rev);
         }
@@ -62,15 +66,19 @@ impl Known {
         }
     }
 
-    /// The lowest revision that a deletion answered with a Status can have made.
-    fn tombstone(&self, operation: &Operation, revisions: &[Revision], keys: &Keys<'_>) -> Option<u64> {
+    /// The lowest revision that a deletion answered with a Status can have made. None where it may have been before the
+    /// recording, whose first revision is `first`.
+    fn tombstone(&self, operation: &Operation, first: u64, revisions: &[Revision], keys: &Keys<'_>) -> Option<u64> {
         let Answer::Object { status: 200, rv: 0 } = operation.answer else { return None };
         if operation.verb != Verb::Delete {
             return None;
         }
         let key = keys.id(operation.key.as_deref()?)?;
-        let first = keys.changes_until(key, self.acknowledged(operation.called));
-        let later = keys.changes_of(key)[first..].iter().map(|&change| &revisions[change as usize]);
+        let low = self.acknowledged(operation.called);
+        if first > 0 && low <= first {
+            return None;
+        }
+        let later = keys.changes_of(key)[keys.changes_until(key, low)..].iter().map(|&change| &revisions[change as usize]);
         later.into_iter().find(|revision| revision.kind == Change::Delete).map(|revision| unsigned(revision.rev))
     }
 
@@ -110,16 +118,8 @@ fn is_write(operation: &Operation) -> bool {
     writes && !Query::parse(&operation.query).dry_run
 }
 
-/// The resource version that a successful write answered.
-pub(super) fn answered_rv(operation: &Operation) -> Option<u64> {
-    match operation.answer {
-        Answer::Object { status: 200..=299, rv } if rv > 0 => Some(rv),
-        _ => None,
-    }
-}
-
-/// Whether the revision was made by this very request. An update that changes nothing answers an old revision; only
-/// 201 Created together with the first version of a key in the store is certain. `changes` are those of the revision.
+/// Whether the revision was made by this very request. A patch that changes nothing answers an old revision; 201 Created
+/// is certain together with the first version of a key in the store. `changes` are those of the revision.
 fn is_creation(operation: &Operation, changes: &[Revision]) -> bool {
     changes.iter().any(|revision| {
         revision.kind == Change::Put

@@ -10,8 +10,9 @@
 //! | `decode` | stored bytes: their encoding, the protobuf envelope, metadata |
 //! | `decrypt` | stored bytes that are encrypted: provider, key, envelope, clear form |
 //! | `selector`, `query`, `stored` | reading selectors, queries and stored values |
-//! | `truth` | the recording itself, and the answers to writes |
+//! | `truth`, `writes` | the recording itself, and the answers to writes |
 //! | `content`, `order`, `gaps`, `bookmarks`, `agree` | watch streams |
+//! | `stretch` | the lines of history that show what is wrong with a stream |
 //! | `lists`, `gets` | reads |
 //! | `registers`, `linear` | answers without a resource version, and the search for an order of them |
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
@@ -38,11 +39,13 @@ mod query;
 mod registers;
 mod selector;
 mod stored;
+mod stretch;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod truth;
 mod view;
+mod writes;
 
 use std::collections::BTreeMap;
 
@@ -86,7 +89,7 @@ pub type PreparedJudge = fn(&Prepared<'_>) -> Judgement;
 /// Every judge by the id of its check, or of its case of the suite itself. `suite.truth` comes first.
 pub static JUDGES: &[(&str, PreparedJudge)] = &[
     ("suite.truth", |prepared| prepared.truth.clone()),
-    ("suite.writes", truth::writes),
+    ("suite.writes", writes::writes),
     ("watch.matches-etcd-history", content::matches_history),
     ("watch.ordered", order::ordered),
     ("watch.unique", order::unique),

@@ -104,14 +104,6 @@ impl<'h> Trace<'h> {
         format!("stream {id} of {prefix} ({start}{selector}, {transport}, by {client})")
     }
 
-    /// The frames around a place, a line each.
-    pub(super) fn around(&self, place: usize) -> Vec<String> {
-        let start = place.saturating_sub(2);
-        let end = (place + 2).min(self.frames.len());
-        let lines = self.frames[start..end].iter().enumerate();
-        lines.map(|(offset, frame)| format!("frame {}: {}", start + offset + 1, say(frame))).collect()
-    }
-
     fn find(&mut self, prepared: &Prepared<'_>, view: &View) {
         self.found = Vec::with_capacity(self.frames.len());
         let mut near = 0;

@@ -1,22 +1,17 @@
-//! Is the recording itself sound, and do the answers to writes agree with it? Everything else is judged against it.
+//! Is the recording itself sound? Everything else is judged against it.
 //!
 //! Revisions come from the raw store watch. That they follow from each other and lead to what a Range shows at the end
 //! is what makes them worth being called the truth.
 
 use std::collections::BTreeMap;
 
-use model::history::{Change, History, Key, Micros, Operation, Revision, Snapshot, Verb};
+use model::history::{Change, History, Key, Micros, Operation, Revision, Snapshot};
 
 use super::keys::{Keys, unsigned};
-use super::known;
-use super::prepared::Prepared;
-use super::query::Query;
 use super::{Findings, Judgement, Violation};
 
 /// Fewer revisions than this say nothing about a store.
 const MIN_REVISIONS: u64 = 10;
-/// Fewer answered writes than this say nothing about answers.
-const MIN_WRITES: u64 = 10;
 
 /// What is known of a key while the revisions are replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +80,8 @@ fn replay(findings: &mut Findings, history: &History, revisions: &[Revision], ke
         }
     }
     // kine reports version 0 everywhere and leaves gaps between revisions; etcd does neither.
-    let versioned = revisions.iter().any(|revision| revision.version > 0);
+    let told = || revisions.iter().any(|revision| revision.version > 0);
+    let versioned = history.meta.versioned.unwrap_or_else(told);
     let mut previous = history.meta.first_rev;
     for (revision, &key) in revisions.iter().zip(&keys.of) {
         // Revision 1 of etcd is the empty store.
@@ -200,60 +196,6 @@ pub(super) fn describe(revision: &Revision) -> String {
         "{kind} {} at {} (version {}, previous {})",
         revision.key, revision.rev, revision.version, revision.prev_rev
     )
-}
-
-/// Every answered write is in the history under the resource version of its answer, and in the order of time.
-pub(super) fn writes(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
-    let mut creations: Vec<(u64, &str, &Operation)> = Vec::new();
-    for operation in &prepared.history.operations {
-        let writes = matches!(operation.verb, Verb::Create | Verb::Update | Verb::Patch);
-        let Some(rv) = known::answered_rv(operation) else { continue };
-        if !writes || Query::parse(&operation.query).dry_run || rv <= prepared.first || rv > prepared.last {
-            continue;
-        }
-        findings.count("writes", 1);
-        let Some(revision) = stored(prepared, operation, rv) else {
-            findings.add(Violation {
-                message: format!(
-                    "{} answered resource version {rv}, at which the store changed no such key",
-                    say(operation)
-                ),
-                evidence: at(prepared, rv),
-            });
-            continue;
-        };
-        if !matches!(operation.verb, Verb::Create) || revision.create_rev != revision.rev {
-            continue;
-        }
-        creations.push((rv, &revision.key, operation));
-        let before = prepared.known.acknowledged(operation.called);
-        if rv <= before {
-            findings.add(Violation::plain(format!(
-                "{} answered {rv} although a write with {before} was answered before it was sent",
-                say(operation)
-            )));
-        }
-    }
-    creations.sort_by_key(|(rv, key, _)| (*rv, *key));
-    for pair in creations.windows(2).filter(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)) {
-        let [(rv, _, one), (_, _, other)] = pair else { continue };
-        findings.add(Violation::plain(format!("{} and {} both answered {rv}", say(one), say(other))));
-    }
-    findings.at_least("writes", MIN_WRITES);
-    findings.judgement()
-}
-
-/// The revision that an answer names.
-fn stored<'h>(prepared: &Prepared<'h>, operation: &Operation, rv: u64) -> Option<&'h Revision> {
-    prepared.revisions_at(rv).iter().find(|revision| match &operation.key {
-        Some(key) => revision.key == *key,
-        None => revision.key.starts_with(&*operation.prefix),
-    })
-}
-
-fn at(prepared: &Prepared<'_>, rv: u64) -> Vec<String> {
-    prepared.revisions_at(rv).iter().map(|revision| format!("history: {}", describe(revision))).collect()
 }
 
 /// An operation in a message.

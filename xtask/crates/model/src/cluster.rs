@@ -102,6 +102,13 @@ pub struct StoreInfo {
     pub root: String,
 }
 
+impl StoreInfo {
+    /// Whether it counts the writes of each key and leaves no revision out. kine does neither; it is known by its root.
+    pub fn counts_versions(&self) -> bool {
+        self.root.is_empty()
+    }
+}
+
 /// PEM files of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsFiles {

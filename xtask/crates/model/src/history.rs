@@ -4,6 +4,7 @@
 //! All times are microseconds since the recorder of the run started, on one monotonic clock.
 //! On disk each of the three lists is a file of JSON lines below `history/<profile>.<store>/`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,10 @@ pub struct Meta {
     /// for again).
     #[serde(default)]
     pub reopened: Vec<(Micros, i64)>,
+    /// Whether the store counts the writes of each key and leaves no revision out, as etcd does and kine does not. None in
+    /// older recordings: there the revisions themselves have to tell.
+    #[serde(default)]
+    pub versioned: Option<bool>,
 }
 
 /// A key's state in a Range answer.
@@ -95,6 +100,10 @@ pub struct Operation {
     pub key: Option<Key>,
     /// The query as sent, without `?`.
     pub query: String,
+    /// The resource version in the object of an update: the one that must be there for the update to take effect. None if
+    /// it carries none, for other verbs, and in older recordings.
+    #[serde(default)]
+    pub based_on: Option<u64>,
     pub called: Micros,
     pub returned: Micros,
     pub answer: Answer,
@@ -215,6 +224,63 @@ pub enum End {
     Refused { status: u16, reason: String },
     /// The connection broke.
     Broken { error: String },
+}
+
+/// Texts that are kept once, however often they occur: a key is in a history a hundred thousand times.
+#[derive(Debug, Default)]
+pub struct Texts(HashSet<Arc<str>>);
+
+impl Texts {
+    /// The text that was kept, if it was there before.
+    pub fn of(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(text) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = Arc::from(text);
+        self.0.insert(Arc::clone(&new));
+        new
+    }
+
+    fn share(&mut self, text: &mut Arc<str>) {
+        *text = self.of(text);
+    }
+}
+
+/// A record that can be kept in less memory, and is the same afterwards.
+pub trait Compact {
+    fn compact(&mut self, texts: &mut Texts);
+}
+
+impl Compact for Revision {
+    fn compact(&mut self, texts: &mut Texts) {
+        texts.share(&mut self.key);
+    }
+}
+
+impl Compact for Operation {
+    fn compact(&mut self, texts: &mut Texts) {
+        texts.share(&mut self.client);
+        texts.share(&mut self.prefix);
+        if let Some(key) = &mut self.key {
+            texts.share(key);
+        }
+        if let Answer::List { items, .. } = &mut self.answer {
+            items.iter_mut().for_each(|(key, _)| texts.share(key));
+            items.shrink_to_fit();
+        }
+    }
+}
+
+impl Compact for Stream {
+    fn compact(&mut self, texts: &mut Texts) {
+        texts.share(&mut self.client);
+        texts.share(&mut self.prefix);
+        for frame in &mut self.frames {
+            texts.share(&mut frame.key);
+            texts.share(&mut frame.uid);
+        }
+        self.frames.shrink_to_fit();
+    }
 }
 
 impl Frame {

@@ -18,8 +18,10 @@ pub use screen::Screen;
 
 /// Longest line of a message or of evidence.
 const LINE_BYTES: usize = 400;
-/// Lines of a message, and as many of evidence, shown at once; the files have the rest.
+/// Lines of a message shown at once; the files have the rest.
 const LINES: usize = 6;
+/// Lines of evidence: the first violation and its stretch of history.
+const EVIDENCE_LINES: usize = 14;
 /// As many of a phase that broke: it ends the run, and the cause is often in the last line of a component's log.
 const PHASE_LINES: usize = 40;
 
@@ -177,7 +179,7 @@ impl Console {
             self.bad.insert(format!("phase {phase}"), format!("{}: {}", outcome.word(), one_line(outcome)));
         }
         if let Outcome::Failed { evidence, .. } = outcome {
-            text += &self.block(&evidence.join("\n"), LINES);
+            text += &self.block(&evidence.join("\n"), EVIDENCE_LINES);
         }
         text
     }
@@ -209,10 +211,10 @@ impl Console {
             return text + "\n";
         }
         text.push('\n');
-        let lines = if self.options.verbosity == Verbosity::Verbose { usize::MAX } else { LINES };
-        text += &self.block(&outcome.message(), lines);
+        let lines = |least: usize| if self.options.verbosity == Verbosity::Verbose { usize::MAX } else { least };
+        text += &self.block(&outcome.message(), lines(LINES));
         if let Outcome::Failed { evidence, .. } = outcome {
-            text += &self.block(&evidence.join("\n"), lines);
+            text += &self.block(&evidence.join("\n"), lines(EVIDENCE_LINES));
         }
         let repeat = plain_line(repeat, LINE_BYTES);
         text += &self.block(&format!("repeat: {repeat}"), 1);

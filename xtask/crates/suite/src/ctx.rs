@@ -439,6 +439,7 @@ impl Ctx {
                 prefix: key(&resource.key_prefix(etcd_prefix, Some(namespace))),
                 key: (!name.is_empty()).then(|| key(&resource.key(etcd_prefix, namespace, name))),
                 query: request.query.clone(),
+                based_on: if verb == Verb::Update { based_on(&request.body) } else { None },
                 called,
                 returned,
                 answer,
@@ -492,6 +493,12 @@ fn answer(response: &Response, verb: Verb, resource: &Resource, etcd_prefix: &st
         (at, text("resourceVersion").parse().unwrap_or(0))
     });
     Answer::List { status, rv: body.rv(), items: items.collect(), more: !body.meta("continue").is_empty() }
+}
+
+/// The resource version that an object in JSON carries. Other media types are not looked into.
+fn based_on(body: &[u8]) -> Option<u64> {
+    let object = Object(serde_json::from_slice(body).ok()?);
+    Some(object.rv()).filter(|rv| *rv > 0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -184,6 +184,7 @@ impl Engine<'_> {
         for info in &profile.stores {
             let store = Store::connect(info, limit).await?;
             let recorder = Recorder::new(all.clock, &profile.name, &info.name);
+            recorder.meta(|meta| meta.versioned = Some(info.counts_versions()));
             if let Some(collector) = self.collector(info, &store, &recorder).await? {
                 collectors.push((info.name.clone(), collector, recorder.clone()));
             }

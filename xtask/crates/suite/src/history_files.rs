@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use model::history::History;
+use model::history::{Compact, History, Meta, Texts};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -45,13 +45,15 @@ pub fn read_profile(root: &Path, profile: &str) -> anyhow::Result<Vec<History>> 
 
 /// Reads one folder that [`write`] wrote; names the file and line of what is wrong.
 pub fn read(dir: &Path) -> anyhow::Result<History> {
-    let mut meta = parse(&dir.join(META))?;
+    let mut meta: Vec<Meta> = Vec::new();
+    each(&dir.join(META), |one| meta.push(one))?;
     let meta = meta.pop().with_context(|| format!("{} is empty", dir.join(META).display()))?;
+    let texts = &mut Texts::default();
     Ok(History {
         meta,
-        revisions: parse(&dir.join(REVISIONS))?,
-        operations: parse(&dir.join(OPERATIONS))?,
-        streams: parse(&dir.join(STREAMS))?,
+        revisions: parse(&dir.join(REVISIONS), texts)?,
+        operations: parse(&dir.join(OPERATIONS), texts)?,
+        streams: parse(&dir.join(STREAMS), texts)?,
     })
 }
 
@@ -67,12 +69,28 @@ fn lines<T: Serialize>(file: &Path, values: &[T]) -> anyhow::Result<()> {
     write().with_context(|| format!("failed to write {}", file.display()))
 }
 
-fn parse<T: DeserializeOwned>(file: &Path) -> anyhow::Result<Vec<T>> {
+fn parse<T: DeserializeOwned + Compact>(file: &Path, texts: &mut Texts) -> anyhow::Result<Vec<T>> {
+    let mut values: Vec<T> = Vec::new();
+    each(file, |mut value: T| {
+        value.compact(texts);
+        values.push(value);
+    })?;
+    values.shrink_to_fit();
+    Ok(values)
+}
+
+/// Reads line by line: a file is several times as long as what is kept of it.
+fn each<T: DeserializeOwned>(file: &Path, mut take: impl FnMut(T)) -> anyhow::Result<()> {
     let reader = File::open(file).with_context(|| format!("failed to open {}", file.display()))?;
-    let parsed = BufReader::new(reader).lines().enumerate().map(|(number, line)| {
-        let place = || format!("{}:{}", file.display(), number + 1);
-        let line = line.with_context(place)?;
-        serde_json::from_str(&line).with_context(place)
-    });
-    parsed.collect()
+    let mut reader = BufReader::new(reader);
+    let mut line = Vec::new();
+    for number in 1.. {
+        let place = || format!("{}:{number}", file.display());
+        line.clear();
+        if reader.read_until(b'\n', &mut line).with_context(place)? == 0 {
+            break;
+        }
+        take(serde_json::from_slice(&line).with_context(place)?);
+    }
+    Ok(())
 }

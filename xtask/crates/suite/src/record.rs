@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use model::history::{History, Key, Meta, Micros, Operation, Revision, Stream};
+use model::history::{Compact, History, Key, Meta, Micros, Operation, Revision, Stream, Texts};
 
 /// The begin of a run's time.
 #[derive(Clone, Copy, Debug)]
@@ -31,29 +31,43 @@ pub struct Recorder {
 struct Inner {
     history: History,
     next_stream: u64,
+    texts: Texts,
 }
 
 impl Recorder {
     pub fn new(clock: Clock, profile: &str, store: &str) -> Recorder {
         let meta = Meta { profile: profile.to_owned(), store: store.to_owned(), ..Meta::default() };
         let history = History { meta, ..History::default() };
-        Recorder { clock, inner: Arc::new(Mutex::new(Inner { history, next_stream: 1 })) }
+        Recorder { clock, inner: Arc::new(Mutex::new(Inner { history, next_stream: 1, texts: Texts::default() })) }
     }
 
     pub fn now(&self) -> Micros {
         self.clock.now()
     }
 
-    pub fn operation(&self, operation: Operation) {
-        self.lock().history.operations.push(operation);
+    pub fn operation(&self, mut operation: Operation) {
+        let inner = &mut *self.lock();
+        operation.compact(&mut inner.texts);
+        inner.history.operations.push(operation);
     }
 
-    pub fn stream(&self, stream: Stream) {
-        self.lock().history.streams.push(stream);
+    pub fn stream(&self, mut stream: Stream) {
+        let inner = &mut *self.lock();
+        stream.compact(&mut inner.texts);
+        inner.history.streams.push(stream);
     }
 
     pub fn revisions(&self, revisions: impl IntoIterator<Item = Revision>) {
-        self.lock().history.revisions.extend(revisions);
+        let inner = &mut *self.lock();
+        for mut revision in revisions {
+            revision.compact(&mut inner.texts);
+            inner.history.revisions.push(revision);
+        }
+    }
+
+    /// The text as it is kept once for the whole history.
+    pub(crate) fn text(&self, text: &str) -> Key {
+        self.lock().texts.of(text)
     }
 
     /// A number for a stream that is about to open.

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream};
 use kube::client::Body;
 use model::Resource;
-use model::history::{End, Frame, FrameKind, Key, Selector, Start, Stream};
+use model::history::{End, Frame, FrameKind, Selector, Start, Stream};
 use serde_json::Value;
 
 use crate::api::{Api, Request, Response, Streaming, chain};
@@ -283,11 +283,13 @@ impl Watch {
         let at = self.recorder.now();
         let kind = frame_kind(value["type"].as_str().unwrap_or_default(), &object);
         let is_change = matches!(kind, FrameKind::Added | FrameKind::Modified | FrameKind::Deleted);
-        let key: Key = match is_change {
-            true => key(&self.target.resource.key(&self.target.etcd_prefix, object.namespace(), object.name())),
-            false => key(""),
+        let key = match is_change {
+            true => self.target.resource.key(&self.target.etcd_prefix, object.namespace(), object.name()),
+            false => String::new(),
         };
-        let frame = Frame { at, kind, key, rv: object.rv(), uid: object.uid().into() };
+        // A stream may stay open for a hundred thousand events.
+        let (key, uid) = (self.recorder.text(&key), self.recorder.text(object.uid()));
+        let frame = Frame { at, kind, key, rv: object.rv(), uid };
         Event { frame, object }
     }
 }

@@ -211,7 +211,7 @@ fn measured(booted: &Booted, run: &RunDir, warm: bool) -> anyhow::Result<(f64, f
 fn qemu_peak(ledger: &Path) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(ledger).with_context(|| format!("failed to read {}", ledger.display()))?;
     let alive = text.lines().filter_map(|line| line.parse::<Identity>().ok()).find(|process| process.is_alive());
-    super::peak_memory(&alive.context("the run has no QEMU")?.pid.to_string())
+    crate::commands::memory::peak(&alive.context("the run has no QEMU")?.pid.to_string())
 }
 
 fn row(target: &Target, what: &str, value: f64, unit: &'static str) -> Row {

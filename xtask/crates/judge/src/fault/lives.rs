@@ -21,10 +21,13 @@ pub(super) fn judge(findings: &mut Findings, account: &Account) {
         let faults: Result<(), Violation> = life.legs.iter().try_for_each(|leg| walk.leg(findings, leg));
         match faults {
             Err(violation) => findings.add(violation),
-            Ok(()) if !walk.marked => findings.add(Violation::plain(format!(
-                "{}: it came to {} and never saw the marker that was written last",
-                life.client, walk.at
-            ))),
+            Ok(()) if !walk.marked => findings.add(Violation {
+                message: format!(
+                    "{}: it came to {} and never saw the marker that was written last",
+                    life.client, walk.at
+                ),
+                evidence: walk.changes_around(),
+            }),
             Ok(()) => {}
         }
     }
@@ -76,7 +79,7 @@ impl<'a> Walk<'a> {
             Begin::Listed { called, rv, items } => {
                 findings.count("lists", 1);
                 if self.told != Told::Expired {
-                    return Err(self.fault("the client listed anew although nothing had expired".into(), leg));
+                    return Err(self.fault("the client listed anew although nothing had expired".into(), leg, 0));
                 }
                 self.listed(*called, *rv, items)?;
             }
@@ -85,16 +88,20 @@ impl<'a> Walk<'a> {
                 let missed = leg.frames.first().is_some_and(Frame::is_change);
                 findings.count("watches resumed that had missed events", u64::from(missed));
                 if *rv != self.at || self.told == Told::Expired {
-                    return Err(self.fault(format!("the client resumed from {rv} although it was at {}", self.at), leg));
+                    return Err(self.fault(
+                        format!("the client resumed from {rv} although it was at {}", self.at),
+                        leg,
+                        0,
+                    ));
                 }
             }
         }
         self.told = Told::Change;
-        for frame in &leg.frames {
+        for (place, frame) in leg.frames.iter().enumerate() {
             if self.told != Told::Change {
-                return Err(self.fault(format!("{} came after an ERROR", say(frame)), leg));
+                return Err(self.fault(format!("{} came after an ERROR", say(frame)), leg, place));
             }
-            self.frame(findings, frame).map_err(|message| self.fault(message, leg))?;
+            self.frame(findings, frame).map_err(|message| self.fault(message, leg, place))?;
         }
         Ok(())
     }
@@ -174,13 +181,29 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn fault(&self, message: String, leg: &Leg) -> Violation {
+    /// The last changes that the client knew of, and the next ones.
+    fn changes_around(&self) -> Vec<String> {
+        let known = self.changes.partition_point(|(revision, _)| unsigned(revision.rev) <= self.at);
+        let first = known.saturating_sub(2);
+        let line = |(place, (revision, kind)): (usize, &(&Revision, Kind))| {
+            let fate = if place < known { "known" } else { "not known yet" };
+            format!("store: {} {} at {}, {fate}", kind.word(), revision.key, revision.rev)
+        };
+        self.changes.iter().enumerate().skip(first).take(known - first + 3).map(line).collect()
+    }
+
+    /// With the changes around where the client was, and the frames around the one that is wrong.
+    fn fault(&self, message: String, leg: &Leg, place: usize) -> Violation {
         let number = self.life.legs.iter().position(|one| one == leg).map_or(0, |at| at + 1);
         let begin = match &leg.begin {
             Begin::Listed { rv, .. } => format!("listed at {rv}"),
             Begin::Resumed { rv } => format!("resumed from {rv}"),
         };
-        let evidence = vec![format!("watch {number} of {}, {begin}", self.life.legs.len())];
+        let mut evidence = vec![format!("watch {number} of {}, {begin}", self.life.legs.len())];
+        evidence.extend(self.changes_around());
+        let first = place.saturating_sub(2);
+        let shown = leg.frames.iter().enumerate().skip(first).take(place - first + 2);
+        evidence.extend(shown.map(|(place, frame)| format!("frame {}: {}", place + 1, say(frame))));
         Violation { message: format!("{}: {message}", self.life.client), evidence }
     }
 }

@@ -122,6 +122,48 @@ const CORRUPTIONS: &[Corruption] = &[
         *lists.next()? = 1_000_000;
         Some(())
     }),
+    ("lose an acknowledged deletion", |account, random| {
+        let deletes = account.writes.iter().filter(|write| write.kind == Change::Delete && write.fate == Fate::Done(0));
+        let (key, based_on) = random.choice(deletes.collect::<Vec<_>>()).map(|w| (w.key.clone(), w.based_on))?;
+        let there = account.revisions.iter().position(|r| r.key == key && unsigned(r.rev) == based_on)?;
+        let gone = (there..account.revisions.len()).find(|r| account.revisions[*r].key == key && *r > there)?;
+        account.revisions.remove(gone);
+        Some(())
+    }),
+    ("show another key", |account, random| {
+        frame(account, random, |frames, at| frames[at].key = Key::from("/registry/configmaps/ns/other"))
+    }),
+    ("show what is no event", |account, random| {
+        frame(account, random, |frames, at| frames[at].kind = FrameKind::Unknown { name: "CHANGED".into() })
+    }),
+    ("show a bookmark before the event that it covers", |account, random| {
+        frame(account, random, |frames, at| {
+            let bookmark = Frame { kind: FrameKind::Bookmark { end_of_initial: false }, ..frames[at].clone() };
+            frames.insert(at, bookmark);
+        })
+    }),
+    ("show a bookmark behind an event", |account, random| {
+        frame(account, random, |frames, at| {
+            let kind = FrameKind::Bookmark { end_of_initial: false };
+            frames.insert(at + 1, Frame { kind, rv: frames[at].rv - 1, ..frames[at].clone() });
+        })
+    }),
+    ("go on after an ERROR", |account, random| {
+        frame(account, random, |frames, at| {
+            let kind = FrameKind::Error { code: 500, reason: String::new(), message: String::new() };
+            frames.insert(at, Frame { kind, ..frames[at].clone() });
+        })
+    }),
+    ("list anew although nothing expired", |account, _| {
+        let calm = |leg: &Leg| leg.frames.iter().all(|frame| !matches!(frame.kind, FrameKind::Error { .. }));
+        let legs = account.lives.iter_mut().map(|life| &mut life.legs);
+        let mut pairs = legs.filter_map(|legs| {
+            let at = (1..legs.len()).find(|at| calm(&legs[at - 1]))?;
+            Some(&mut legs[at])
+        });
+        pairs.next()?.begin = Begin::Listed { called: 0, rv: 1_000_000, items: Vec::new() };
+        Some(())
+    }),
     ("never show the marker", |account, random| {
         let life = random.usize(..account.lives.len());
         let legs = &mut account.lives[life].legs;
@@ -155,6 +197,44 @@ fn frame(account: &mut Account, random: &mut Rng, change: fn(&mut Vec<Frame>, us
     Some(())
 }
 
+/// Accounts out of sixty in which a corruption must have found a place.
+const LEAST: u32 = 25;
+/// Places that are tried in one account.
+const ATTEMPTS: u64 = 8;
+
+/// A bad account; None where the good one has no place in which the corruption makes a difference.
+fn effective(good: &Account, corrupt: fn(&mut Account, &mut Rng) -> Option<()>, seed: u64) -> Option<Account> {
+    let attempt = |attempt: u64| {
+        let mut bad = good.clone();
+        corrupt(&mut bad, &mut Rng::with_seed(seed * ATTEMPTS + attempt)).filter(|()| bad != *good).map(|()| bad)
+    };
+    (0..ATTEMPTS).find_map(attempt)
+}
+
+/// The keys and clients of which something was changed.
+fn touched(good: &Account, bad: &Account) -> Vec<String> {
+    let mut places: Vec<String> = Vec::new();
+    let of_revisions = |one: &Account, other: &Account| {
+        let gone = one.revisions.iter().filter(|revision| !other.revisions.contains(revision));
+        gone.map(|revision| revision.key.to_string()).collect::<Vec<_>>()
+    };
+    places.extend(of_revisions(good, bad));
+    places.extend(of_revisions(bad, good));
+    let writes = good.writes.iter().zip(&bad.writes).filter(|(one, other)| one != other);
+    places.extend(writes.map(|(write, _)| write.key.to_string()));
+    let reads = good.reads.iter().zip(&bad.reads).filter(|(one, other)| one != other);
+    places.extend(reads.map(|(read, _)| read.key.to_string()));
+    let lives = good.lives.iter().zip(&bad.lives).filter(|(one, other)| one != other);
+    places.extend(lives.map(|(life, _)| life.client.clone()));
+    let ends = good
+        .end
+        .iter()
+        .chain(&bad.end)
+        .filter(|(key, rev)| good.end.get(*key) != Some(*rev) || bad.end.get(*key) != Some(*rev));
+    places.extend(ends.map(|(key, _)| key.to_string()));
+    places
+}
+
 #[test]
 fn good_accounts_are_accepted_and_exercise_everything() {
     for seed in 0..60 {
@@ -171,14 +251,16 @@ fn every_corruption_is_refused() {
     for (name, corrupt) in CORRUPTIONS {
         let mut made = 0;
         for seed in 0..60 {
-            let mut bad = account(seed);
-            if corrupt(&mut bad, &mut Rng::with_seed(seed)).is_none() || bad == account(seed) {
-                continue;
-            }
+            let good = account(seed);
+            let Some(bad) = effective(&good, *corrupt, seed) else { continue };
             made += 1;
-            assert!(!judge_account(&bad).violations.is_empty(), "seed {seed}: {name} is accepted");
+            let violations = judge_account(&bad).violations;
+            assert!(!violations.is_empty(), "seed {seed}: {name} is accepted");
+            let places = touched(&good, &bad);
+            let told = |violation: &Violation| places.iter().any(|place| violation.message.contains(place));
+            assert!(violations.iter().any(told), "seed {seed}: {name}: nothing of {places:?} in {violations:#?}");
         }
-        assert!(made >= 10, "`{name}` was tried {made} times only");
+        assert!(made >= LEAST, "`{name}` made a difference in {made} accounts only");
     }
 }
 

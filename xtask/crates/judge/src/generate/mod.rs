@@ -4,6 +4,7 @@
 //! log, by other code than the judges': two mistakes would have to agree to go unnoticed.
 
 mod streams;
+mod trouble;
 pub(super) mod values;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,19 +28,21 @@ pub struct Shape {
     pub reads: usize,
     /// Streams with label and field selectors too.
     pub selectors: bool,
+    /// Writes in a hundred that are refused, get no answer, change nothing or are rehearsals; see `trouble`.
+    pub trouble: u8,
 }
 
 impl Default for Shape {
     /// Small, but with everything in it.
     fn default() -> Shape {
-        Shape { revisions: 400, frames: 1500, namespaces: 3, names: 6, reads: 60, selectors: true }
+        Shape { revisions: 400, frames: 1500, namespaces: 3, names: 6, reads: 60, selectors: true, trouble: 0 }
     }
 }
 
 impl Shape {
     /// For measuring: many revisions and frames, few reads.
     pub fn large(revisions: usize, frames: usize) -> Shape {
-        Shape { revisions, frames, namespaces: 8, names: 100, reads: 2, selectors: true }
+        Shape { revisions, frames, namespaces: 8, names: 100, reads: 2, selectors: true, trouble: 0 }
     }
 }
 
@@ -94,6 +97,7 @@ struct World {
     /// (key, resource version) pairs that were true once.
     remembered: VecDeque<(Key, u64)>,
     keys: Vec<(Key, Key)>,
+    compactions: Vec<(Micros, i64)>,
 }
 
 const CLIENT: &str = "traffic";
@@ -118,6 +122,7 @@ impl World {
             listed: BTreeMap::new(),
             remembered: VecDeque::new(),
             keys: keys.collect(),
+            compactions: Vec::new(),
         }
     }
 
@@ -129,6 +134,7 @@ impl World {
         match self.random.u8(0..40) {
             0 => self.expire_events(),
             1 => self.put_event(),
+            _ if self.shape.trouble > 0 && self.random.u8(0..100) < self.shape.trouble => self.trouble(),
             _ => self.write(),
         }
         match early {
@@ -158,6 +164,7 @@ impl World {
             (true, _) => Verb::Update,
         };
         let color = Color::random(&mut self.random);
+        let based_on = self.live.get(&key).filter(|_| verb == Verb::Update).map(|live| live.mod_rev);
         self.now += 3;
         self.change(&key, (verb != Verb::Delete).then_some(color), true);
         self.remembered.push_back((Arc::clone(&key), self.rev));
@@ -173,7 +180,8 @@ impl World {
             self.remembered.pop_front();
         }
         let returned = self.now + self.random.u64(1..30);
-        self.operations.push(operation(verb, &prefix, Some(&key), String::new(), (called, returned), answer));
+        let done = operation(verb, &prefix, Some(&key), String::new(), (called, returned), answer);
+        self.operations.push(Operation { based_on, ..done });
     }
 
     /// Something that nobody asked for through the recorded API.
@@ -209,7 +217,7 @@ impl World {
             version: if is_put { version } else { 0 },
             create_rev: if is_put { create_rev.cast_signed() } else { 0 },
             lease: 0,
-            prev_rev: before.map_or(0, |(_, mod_rev, ..)| mod_rev.cast_signed()),
+            prev_rev: before.map_or(0, |(_, mod_rev, ..)| self.told_before(mod_rev.cast_signed())),
             value: after.map(|color| object.value(color)).unwrap_or_default().into(),
         });
         match after {
@@ -301,6 +309,7 @@ impl World {
             store: "main".into(),
             last_rev: self.rev.cast_signed(),
             last: self.live.iter().map(snapshot).collect(),
+            compactions: self.compactions,
             ..Meta::default()
         };
         self.operations.sort_by_key(|operation| (operation.called, operation.returned));
@@ -322,6 +331,7 @@ fn operation(
         prefix: Arc::clone(prefix),
         key: key.map(Arc::clone),
         query,
+        based_on: None,
         called,
         returned,
         answer,

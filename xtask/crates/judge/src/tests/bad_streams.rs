@@ -177,10 +177,12 @@ fn a_selection_is_judged_by_name_too() {
 }
 
 #[test]
-fn what_comes_after_an_error_is_not_judged() {
+fn nothing_comes_after_an_error() {
     let mut history = story();
+    history.streams[0].frames = frames("+a@2 +b@3 E");
+    accept(&history, "an error at the end");
     history.streams[0].frames = frames("+a@2 +b@3 E +a@2 -a@2");
-    accept(&history, "after the error");
+    refuse(&history, "watch.matches-etcd-history", &["stream 1", "ns/a at 2", "after an ERROR"], "after the error");
     history.streams[0].frames = frames("+a@2 +b@3 -b@5 E");
     refuse(&history, "watch.reliable", &["stream 1", "ns/a at 4"], "before the error");
     assert!(matches!(history.streams[0].frames[3].kind, FrameKind::Error { .. }));

@@ -137,7 +137,7 @@ fn writes_that_change_nothing_prove_nothing() {
     let mut history = story();
     // A PUT of what is there answers the old version; sent after revision 9, it does not make 7 younger than that.
     let mut noop = history.operations[5].clone();
-    (noop.called, noop.returned, noop.answer) = (96, 98, object(7));
+    (noop.called, noop.returned, noop.based_on, noop.answer) = (96, 98, Some(7), object(7));
     // The story has removed the object by then; nobody shall say when.
     history.operations.retain(|operation| operation.verb != Verb::Delete || operation.key != noop.key);
     history.operations.push(noop.clone());

@@ -3,10 +3,11 @@
 mod bad_reads;
 mod bad_streams;
 mod bad_truth;
-mod corruption;
 mod lenient;
 mod linear;
+mod property;
 mod story;
+mod stretch;
 
 use super::generate::{Shape, generate};
 use super::*;

@@ -81,6 +81,7 @@ fn write(history: &mut History, alive: &mut BTreeMap<Key, Snapshot>, rev: i64, c
     let key = key(name);
     let before = alive.remove(&key);
     let put = change != '-';
+    let before_rev = before.as_ref().filter(|_| change == '*').map(|before| before.mod_rev.cast_unsigned());
     let version = before.as_ref().map_or(1, |before| before.version + 1);
     let create_rev = before.as_ref().map_or(rev, |before| before.create_rev);
     let at = rev.cast_unsigned() * 10;
@@ -110,6 +111,7 @@ fn write(history: &mut History, alive: &mut BTreeMap<Key, Snapshot>, rev: i64, c
         prefix,
         key: Some(key),
         query: String::new(),
+        based_on: before_rev,
         called: at,
         returned: at + 5,
         answer,
@@ -172,6 +174,7 @@ pub(super) fn read(history: &mut History, verb: Verb, name: Option<&str>, query:
         prefix: PREFIX.into(),
         key: name.map(key),
         query: query.into(),
+        based_on: None,
         called,
         returned: called + 3,
         answer,

@@ -7,6 +7,7 @@ mod fault_link;
 mod flags;
 mod flags_encryption;
 mod get;
+mod judges;
 mod list;
 mod list_more;
 mod objects;
@@ -98,6 +99,7 @@ static TABLES: &[&[Mutant]] = &[
     fault_link::BY_STORE,
     controllers::MUTANTS,
     controllers::BY_STORE,
+    judges::MUTANTS,
 ];
 
 /// Every mutant there is, by topic.

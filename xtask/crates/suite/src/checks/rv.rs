@@ -174,8 +174,8 @@ async fn in_the_store(ctx: &Ctx, resource: &Resource, write: &Write) -> Verdict 
         }
         other => other?,
     };
-    // kine counts no versions.
-    let seen = stored.map(|kv| (kv.mod_rev, if kv.version == 0 { write.nth } else { kv.version }));
+    let counted = ctx.profile().store_for(&resource.group, &resource.plural).counts_versions();
+    let seen = stored.map(|kv| (kv.mod_rev, if counted { kv.version } else { write.nth }));
     expect_eq!(seen, Some((revision, write.nth)), "(mod_revision, version) of {key} at revision {revision}");
     Ok(())
 }

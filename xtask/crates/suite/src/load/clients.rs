@@ -27,6 +27,10 @@ impl Servers {
         Ok(Servers(all))
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// A client of that name; clients of different numbers begin at different servers.
     pub(super) async fn clients(&self, ctx: &Ctx, name: &str, number: usize) -> Result<Clients, Stop> {
         let mut at_each = Vec::new();

@@ -137,13 +137,36 @@ async fn account(
     account.markers =
         account.writes.iter().filter(|write| write.id.starts_with(MARKER)).map(|w| w.key.clone()).collect();
     account.lives = lives;
-    let blind = |life: &Life| !account.markers.iter().any(|marker| watcher::has_seen(life, marker));
-    if account.lives.iter().all(blind) {
-        let what = format!("the marker on any of {} watches ({:.0} s)", account.lives.len(), LIVENESS);
+    // Whoever saw no marker was told too little by a server that answers: that is for the judge. Where nothing answers,
+    // nobody knows what the watches would have shown.
+    if is_blind(&account) && !answers(ctx, servers, &collections).await? {
+        let lives = account.lives.len();
+        let what = format!("the marker on any of {lives} watches, or an answer to a read of it ({LIVENESS:.0} s)");
         return Err(Stop::TimedOut { what });
     }
     truth(ctx, &mut account, &collections).await?;
     Ok(account)
+}
+
+/// Whether no watcher has seen its marker.
+fn is_blind(account: &Account) -> bool {
+    let blind = |life: &Life| !account.markers.iter().any(|marker| watcher::has_seen(life, marker));
+    account.lives.iter().all(blind)
+}
+
+/// Whether some apiserver answers a read of a marker, whatever it says of it.
+async fn answers(ctx: &Ctx, servers: &Servers, collections: &[&'static Resource]) -> Result<bool, Stop> {
+    let mut clients = servers.clients(ctx, "asker", 0).await?;
+    for _ in 0..servers.count() {
+        for resource in collections {
+            let answer = clients.ctx().try_get(resource, MARKER, "").await;
+            if answer.is_ok_and(|answer| matches!(answer.status, 200 | 404)) {
+                return Ok(true);
+            }
+        }
+        clients.next_server();
+    }
+    Ok(false)
 }
 
 /// The fault, between two parts of the workload that are the same in every run.
@@ -290,4 +313,63 @@ fn with_id(object: Object, resource: &Resource, id: &str) -> Object {
 
 fn key_of(ctx: &Ctx, resource: &Resource, object: &Object) -> Key {
     key(&resource.key(&ctx.profile().prefix, object.namespace(), object.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use judge::fault::{Begin, Leg};
+    use model::Outcome;
+    use model::history::{Frame, FrameKind, Revision};
+
+    const PREFIX: &str = "/registry/configmaps/ns/";
+
+    /// A marker that is in the store, and watchers of which some saw it.
+    fn account(seen: &[bool]) -> Account {
+        let marker = key(&format!("{PREFIX}{MARKER}"));
+        let id = "marker-configmaps".to_owned();
+        let value = id_text(&id).into_bytes().into();
+        let (version, create_rev, lease, prev_rev) = (1, 7, 0, 0);
+        let kind = Change::Put;
+        let put = Revision { at: 5, rev: 7, key: marker.clone(), kind, version, create_rev, lease, prev_rev, value };
+        let life = |(number, seen): (usize, &bool)| {
+            let frame = Frame { at: 6, kind: FrameKind::Added, key: marker.clone(), rv: 7, uid: key("u") };
+            let begin = Begin::Listed { called: 0, rv: 6, items: Vec::new() };
+            let legs = vec![Leg { begin, frames: seen.then_some(frame).into_iter().collect() }];
+            Life { client: format!("watcher-{number}"), prefix: key(PREFIX), legs }
+        };
+        let write = Write {
+            client: "check".into(),
+            id,
+            key: marker.clone(),
+            kind,
+            based_on: 0,
+            called: 4,
+            returned: 5,
+            fate: Fate::Done(7),
+        };
+        Account {
+            revisions: vec![put],
+            end: [(marker.clone(), 7)].into(),
+            writes: vec![write],
+            lives: seen.iter().enumerate().map(life).collect(),
+            markers: vec![marker],
+            ..Account::default()
+        }
+    }
+
+    #[test]
+    fn a_marker_that_nobody_saw_is_a_violation() {
+        for (seen, blind, failed) in [
+            ([true, true], false, false),
+            ([true, false], false, true),
+            // Here a server that answers makes the difference between a violation and a time-out.
+            ([false, false], true, true),
+        ] {
+            let account = account(&seen);
+            assert_eq!(is_blind(&account), blind, "{seen:?}");
+            let outcome = judge_account(&account).outcome();
+            assert_eq!(matches!(outcome, Outcome::Failed { .. }), failed, "{seen:?}: {outcome:?}");
+        }
+    }
 }

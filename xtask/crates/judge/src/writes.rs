@@ -1,0 +1,151 @@
+//! `suite.writes`: what was answered about writes against what the store recorded of them.
+//!
+//! Every answered write is in the history under the resource version of its answer, replaced what it was based on, and
+//! comes after everything that was answered before it was sent. A write without an answer is not judged here.
+
+use model::history::{Answer, Change, Operation, Revision, Verb};
+
+use super::keys::unsigned;
+use super::prepared::Prepared;
+use super::query::Query;
+use super::truth::{describe, say};
+use super::{Findings, Judgement, Violation};
+
+/// Fewer answered writes than this say nothing about answers.
+const MIN_WRITES: u64 = 10;
+/// Changes of a key in evidence.
+const SHOWN: usize = 5;
+
+/// An answer that names a revision: (resource version, key, who was told so).
+type Claim<'h> = (u64, &'h str, &'h Operation);
+
+pub(super) fn writes(prepared: &Prepared<'_>) -> Judgement {
+    let mut findings = Findings::default();
+    let mut claims: Vec<Claim<'_>> = Vec::new();
+    for operation in &prepared.history.operations {
+        if Query::parse(&operation.query).dry_run {
+            continue;
+        }
+        let problem = match (operation.verb, &operation.answer) {
+            (Verb::Create | Verb::Update | Verb::Patch, Answer::Object { status: 200..=299, rv })
+                if *rv > prepared.first && *rv <= prepared.last =>
+            {
+                findings.count("writes", 1);
+                write(prepared, &mut claims, operation, *rv)
+            }
+            (Verb::Delete, Answer::Object { status: 200, rv: 0 }) => {
+                findings.count("deletions", 1);
+                deletion(prepared, operation)
+            }
+            _ => None,
+        };
+        if let Some((message, evidence)) = problem {
+            findings.add(Violation { message: format!("{} {message}", say(operation)), evidence });
+        }
+    }
+    claims.sort_by_key(|(rv, key, operation)| (*rv, *key, operation.called));
+    for pair in claims.windows(2).filter(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)) {
+        let [(rv, _, one), (_, _, other)] = pair else { continue };
+        findings.add(Violation::plain(format!("{} and {} both answered {rv}", say(one), say(other))));
+    }
+    findings.at_least("writes", MIN_WRITES);
+    findings.judgement()
+}
+
+/// What is wrong with an answer, as the end of a sentence, and the evidence.
+type Problem = (String, Vec<String>);
+
+fn write<'h>(
+    prepared: &Prepared<'h>,
+    claims: &mut Vec<Claim<'h>>,
+    operation: &'h Operation,
+    rv: u64,
+) -> Option<Problem> {
+    let Some(revision) = stored(prepared, operation, rv) else {
+        let there = prepared.revisions_at(rv).iter().map(line).collect();
+        return Some((format!("answered resource version {rv}, at which the store changed no such key"), there));
+    };
+    let evidence = || around(prepared, &revision.key, rv);
+    match (operation.verb, operation.based_on) {
+        // A creation by another verb may be answered late; that of a POST is the revision.
+        (Verb::Create, _) if revision.create_rev != revision.rev => {
+            let created = matches!(operation.answer, Answer::Object { status: 201, .. });
+            return created.then(|| (format!("answered 201 and {rv}, at which nothing was created"), evidence()));
+        }
+        (Verb::Create, _) => {}
+        (Verb::Update, Some(based_on)) if based_on == rv => {
+            let over = over_before(prepared, operation, rv)?;
+            let text = format!("answered {rv} as if it were there, but {over} had replaced it before it was sent");
+            return Some((text, evidence()));
+        }
+        (Verb::Update, Some(based_on)) => {
+            if let Some(replaced) = replaced(prepared, revision).filter(|replaced| *replaced != based_on) {
+                let text = format!("was based on {based_on} and answered {rv}, but what {rv} replaced is {replaced}");
+                return Some((text, evidence()));
+            }
+        }
+        _ => return None,
+    }
+    claims.push((rv, &revision.key, operation));
+    let before = prepared.known.acknowledged(operation.called);
+    let text = || format!("answered {rv} although a write with {before} was answered before it was sent");
+    (rv <= before).then(|| (text(), evidence()))
+}
+
+/// A deletion that is complete, as its answer says, has left a tombstone.
+fn deletion(prepared: &Prepared<'_>, operation: &Operation) -> Option<Problem> {
+    let text = operation.key.as_deref()?;
+    // Of an object that the store never held nothing is known, not even that this is its key.
+    let key = prepared.keys.id(text)?;
+    let low = prepared.known.acknowledged(operation.called);
+    // It may be older than the recording.
+    if prepared.first > 0 && low <= prepared.first {
+        return None;
+    }
+    let later = &prepared.keys.changes_of(key)[prepared.keys.changes_until(key, low)..];
+    let mut deletes = later.iter().map(|&change| &prepared.revisions[change as usize]).filter(|revision| {
+        revision.kind == Change::Delete && prepared.known.not_before(unsigned(revision.rev)) <= operation.returned
+    });
+    deletes.next().is_none().then(|| {
+        (format!("was answered as done, but after {low} the store did not delete it"), around(prepared, text, low))
+    })
+}
+
+/// The change of the key that ended `rv` and was answered before the operation was sent.
+fn over_before(prepared: &Prepared<'_>, operation: &Operation, rv: u64) -> Option<u64> {
+    let key = prepared.keys.id(operation.key.as_deref()?)?;
+    let next = *prepared.keys.changes_of(key).get(prepared.keys.changes_until(key, rv))?;
+    let next = unsigned(prepared.revisions[next as usize].rev);
+    (next <= prepared.known.acknowledged_of(key, operation.called)).then_some(next)
+}
+
+/// The version of the key that a revision replaced; 0 if there was none. None: it is older than the recording.
+fn replaced(prepared: &Prepared<'_>, revision: &Revision) -> Option<u64> {
+    let key = prepared.keys.id(&revision.key)?;
+    let before = prepared.keys.changes_until(key, unsigned(revision.rev).saturating_sub(1));
+    match before.checked_sub(1).map(|last| &prepared.revisions[prepared.keys.changes_of(key)[last] as usize]) {
+        Some(last) if last.kind == Change::Put => Some(unsigned(last.rev)),
+        Some(_) => Some(0),
+        None => Some(prepared.keys.initial[key as usize]).filter(|rev| *rev > 0 || prepared.first == 0),
+    }
+}
+
+/// The revision that an answer names.
+fn stored<'h>(prepared: &Prepared<'h>, operation: &Operation, rv: u64) -> Option<&'h Revision> {
+    prepared.revisions_at(rv).iter().find(|revision| match &operation.key {
+        Some(key) => revision.key == *key,
+        None => revision.key.starts_with(&*operation.prefix),
+    })
+}
+
+/// The changes of a key around a revision.
+fn around(prepared: &Prepared<'_>, text: &str, rv: u64) -> Vec<String> {
+    let Some(key) = prepared.keys.id(text) else { return Vec::new() };
+    let begin = prepared.keys.changes_until(key, rv).saturating_sub(SHOWN / 2);
+    let shown = prepared.keys.changes_of(key)[begin..].iter().take(SHOWN);
+    shown.map(|&change| line(&prepared.revisions[change as usize])).collect()
+}
+
+fn line(revision: &Revision) -> String {
+    format!("history: {}", describe(revision))
+}

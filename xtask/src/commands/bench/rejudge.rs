@@ -1,0 +1,96 @@
+//! Judging a recorded run from its files, as `cargo xtask rejudge` does it, in a process of its own: time and memory.
+//!
+//! The floor is the same process that reads the same files and judges nothing.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context;
+use judge::generate::{Shape, generate};
+use model::Event;
+use proc::exec::{self, Shell, cmd};
+use proc::{progress, run_dir};
+
+use super::{Bench, LIMIT, Row, median};
+use crate::commands::rejudge::PEAK;
+
+/// Events on all streams together, and the changes of the store that they are about: each is on eight streams.
+const EVENTS: usize = 1_000_000;
+const REVISIONS: usize = EVENTS / 8;
+const PROFILE: &str = "default";
+
+/// What one process took.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    seconds: f64,
+    mebibytes: f64,
+}
+
+pub(super) fn time(bench: &Bench<'_>) -> anyhow::Result<Row> {
+    let (ours, floors) = costs(bench, bench.runs)?;
+    let seconds = |costs: &[Cost]| median(costs.iter().map(|cost| cost.seconds).collect());
+    Ok(Row {
+        name: "rejudge".into(),
+        value: seconds(&ours),
+        unit: "s",
+        floor: Some(seconds(&floors)),
+        floor_is: "reading the files of the same million events",
+        goal: "",
+        met: None,
+    })
+}
+
+pub(super) fn memory(bench: &Bench<'_>) -> anyhow::Result<Row> {
+    let (ours, floors) = costs(bench, 1)?;
+    let mebibytes = |costs: &[Cost]| median(costs.iter().map(|cost| cost.mebibytes).collect());
+    let value = mebibytes(&ours);
+    Ok(Row {
+        name: "rejudge-memory".into(),
+        value,
+        unit: "MiB",
+        floor: Some(mebibytes(&floors)),
+        floor_is: "reading the files of the same million events",
+        goal: "under 300 MiB",
+        met: Some(value < 300.0),
+    })
+}
+
+/// Of judging and of only reading, in turn.
+fn costs(bench: &Bench<'_>, runs: usize) -> anyhow::Result<(Vec<Cost>, Vec<Cost>)> {
+    let folder = recorded(&bench.paths.cache.join("bench").join("rejudge"))?;
+    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    for _ in 0..runs {
+        floors.push(cost(bench, &folder, &["--only-read"])?);
+        ours.push(cost(bench, &folder, &[])?);
+    }
+    std::fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
+    Ok((ours, floors))
+}
+
+/// A run with a generated history and a case for each judge, as files.
+fn recorded(folder: &Path) -> anyhow::Result<PathBuf> {
+    let (events, histories) = run_dir::recorded(folder);
+    let mut history = generate(1, Shape::large(REVISIONS, EVENTS));
+    history.meta.profile = PROFILE.into();
+    suite::history_files::write(&histories, &history)?;
+    let judged = suite::all().filter(|check| matches!(check.run, suite::Run::Judge));
+    let mut lines = String::new();
+    for check in judged.filter(|check| check.profiles.contains(&PROFILE)) {
+        let started = Event::CaseStarted { at: progress::timestamp(), case: check.case(PROFILE) };
+        lines += &format!("{}\n", serde_json::to_string(&started)?);
+    }
+    std::fs::write(&events, lines).with_context(|| format!("failed to write {}", events.display()))?;
+    Ok(folder.to_owned())
+}
+
+fn cost(bench: &Bench<'_>, folder: &Path, flags: &[&str]) -> anyhow::Result<Cost> {
+    let shell = Shell::new()?;
+    let program = std::env::current_exe().context("the harness does not know where it lies")?;
+    let targets = &bench.paths.targets;
+    let begin = Instant::now();
+    let output = exec::run(cmd!(shell, "{program} rejudge {folder} {flags...} --targets {targets}"), LIMIT)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let told = output.stderr.rsplit_once(PEAK).and_then(|(_, rest)| rest.split_whitespace().next());
+    let mebibytes = told.with_context(|| format!("no peak in {:?}", output.stderr))?.parse()?;
+    Ok(Cost { seconds, mebibytes })
+}
