@@ -4,6 +4,7 @@ mod cluster;
 mod doctor;
 mod look;
 mod provider;
+mod report;
 mod selftest;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
+pub(crate) use report::*;
 pub(crate) use selftest::SelftestOptions;
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Compare(CompareOptions),
     /// List and decode what lies in the store of a cluster that `up` started
     Inspect(InspectOptions),
+    /// Make files and decisions from recorded runs
+    Report(ReportOptions),
     /// Measure the harness against floors taken in the same run
     Bench(BenchOptions),
 }
@@ -200,6 +204,9 @@ pub(crate) struct CiOptions {
     /// Print what would be built, started and checked, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Form of the JUnit files
+    #[arg(long, value_enum, value_name = "FLAVOUR", default_value = "strict")]
+    pub(crate) junit_flavour: FlavourArg,
     /// Print the run's record (run.json) on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -8,6 +8,7 @@ mod budget;
 mod commands;
 mod expectations;
 mod failure;
+mod form;
 mod paths;
 mod pipeline;
 mod provider;
@@ -70,6 +71,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
         Command::Compare(options) => commands::compare::run(&paths()?, &options),
         Command::Inspect(options) => commands::inspect::run(&paths()?, &options),
+        Command::Report(options) => commands::report::run(&paths()?, &options),
         Command::Rejudge(options) => commands::rejudge::run(&paths()?, &options),
     }?;
     Ok(exit.code())

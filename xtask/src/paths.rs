@@ -61,6 +61,6 @@ pub(crate) fn targets(places: &Places) -> PathBuf {
 }
 
 /// The checkout that this program was built from.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
 }

@@ -23,6 +23,7 @@ use crate::args::{CiOptions, ProviderArg, SourceOptions};
 use crate::budget::Way;
 use crate::expectations;
 use crate::failure::{Failure, OrExit};
+use crate::form::form;
 use crate::paths::Paths;
 use crate::pipeline::{self, Job};
 use crate::provider::{self, Setup};
@@ -133,7 +134,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     let events = log.events();
     // The reports are written from memory, so one does not wait for the other.
     let recorded = log.finish().or_exit(Exit::Infrastructure);
-    let written = report::write(run.public(), &events).or_exit(Exit::Infrastructure);
+    let written = report::write(run.public(), &events, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
     if options.keep {
         progress::say(&format!("kept: {}", run.private().display()));
     }

@@ -11,6 +11,7 @@ pub(crate) mod fetch;
 pub(crate) mod inspect;
 pub(crate) mod kept;
 pub(crate) mod rejudge;
+pub(crate) mod report;
 pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod targets;

@@ -6,7 +6,7 @@ use super::*;
 use crate::fixture;
 
 fn text_of(events: &[Event]) -> String {
-    String::from_utf8(junit(events).unwrap()).unwrap()
+    String::from_utf8(junit(events, &Form::default()).unwrap()).unwrap()
 }
 
 /// What a consumer sees of a case: class name, name, and of its mark: element, type, message, text.
