@@ -107,6 +107,19 @@ pub(crate) struct Places {
     pub(crate) no_color: Option<OsString>,
     #[arg(long, global = true, hide = true, env = "TERM", value_parser = OsStringValueParser::new())]
     pub(crate) term: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) github: GithubPlaces,
+}
+
+/// What a step of GitHub Actions has in its environment.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub(crate) struct GithubPlaces {
+    #[arg(long, global = true, hide = true, env = "GITHUB_ACTIONS")]
+    pub(crate) github_actions: Option<String>,
+    #[arg(long, global = true, hide = true, env = "GITHUB_STEP_SUMMARY", value_parser = OsStringValueParser::new())]
+    pub(crate) github_step_summary: Option<OsString>,
+    #[arg(long, global = true, hide = true, env = "GITHUB_OUTPUT", value_parser = OsStringValueParser::new())]
+    pub(crate) github_output: Option<OsString>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

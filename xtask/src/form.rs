@@ -12,13 +12,19 @@ const CHECKS: &str = "xtask/crates/suite/src/checks";
 
 /// Looks for the checks only where the flavour tells of them.
 pub(crate) fn form(flavour: FlavourArg) -> Form {
-    let flavour = match flavour {
-        FlavourArg::Strict => Flavour::Strict,
-        FlavourArg::Surefire => Flavour::Surefire,
-        FlavourArg::Extended => Flavour::Extended,
-    };
+    let flavour = flavour.into();
     let places = if flavour == Flavour::Extended { places() } else { Places::new() };
     Form { flavour, places }
+}
+
+impl From<FlavourArg> for Flavour {
+    fn from(flavour: FlavourArg) -> Flavour {
+        match flavour {
+            FlavourArg::Strict => Flavour::Strict,
+            FlavourArg::Surefire => Flavour::Surefire,
+            FlavourArg::Extended => Flavour::Extended,
+        }
+    }
 }
 
 /// File and line of each check's row in the checkout that this program was built from; none where that is gone.

@@ -15,12 +15,20 @@ pub(crate) struct ReportOptions {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ReportCommand {
+    /// Write a badge for each architecture, as shields.io reads it and as a picture
+    Badge(BadgeOptions),
+    /// Tell what is newly failing, fixed, newly skipped or slower
+    Diff(DiffOptions),
     /// Decide over runs of several machines: everything expected is there, and ended well
     Gate(GateOptions),
+    /// Keep what must outlast the run folders
+    History(HistoryOptions),
     /// Put runs of several machines together: shards, architectures, attempts
     Merge(MergeOptions),
     /// Print the JSON Schema of results.json
     Schema,
+    /// Tell whether files are what they should be: JUnit, results.json, events.jsonl, history
+    Validate(ValidateOptions),
     /// Write the files of recorded runs again
     Write(WriteOptions),
 }
@@ -106,4 +114,103 @@ pub(crate) struct WriteOptions {
     /// Where the files of a single run go [default: its own folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask report validate reports/RUN/junit.xml reports/RUN/results.json
+  cargo xtask report validate --junit-flavour extended other.xml
+
+Exit codes: 0 all valid, 100 a rule is broken, 2 a file cannot be read or is none of ours.")]
+pub(crate) struct ValidateOptions {
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// What JUnit files may hold
+    #[arg(long, value_enum, value_name = "FLAVOUR", default_value = "strict")]
+    pub(crate) junit_flavour: FlavourArg,
+    /// Print the faults as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask report diff BASE HEAD
+  cargo xtask report diff yesterday/ today/ --slower 1.5
+  cargo xtask report diff BASE HEAD --json | jq -r '.newly_failing[].case'
+
+Cases are compared by architecture and name. A single architecture on each side is compared with the other side's,
+whatever it is. Times are compared only between runs of the same provider and accelerator.
+
+Exit codes: 0 nothing newly fails, 100 a failure is new, 102 an error is new or HEAD is not whole, 4 nothing in common.")]
+pub(crate) struct DiffOptions {
+    /// The older run, or a folder of runs
+    #[arg(value_name = "BASE")]
+    pub(crate) base: String,
+    /// The newer one
+    #[arg(value_name = "HEAD")]
+    pub(crate) head: String,
+    /// A case that takes so many times as long, and a second more, is slower
+    #[arg(long, value_name = "RATIO", default_value = "2.0", value_parser = ratio)]
+    pub(crate) slower: f64,
+    /// Print the difference as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio: f64 = text.parse().map_err(|_| "a number: 1.5".to_owned())?;
+    if (1.0..1e6).contains(&ratio) { Ok(ratio) } else { Err("a number from 1 on: 1.5".into()) }
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask report badge downloads/ --out site/badges
+  cargo xtask report badge RUN --arch ARCH --out badges
+
+Of each architecture <arch>.json and <arch>.svg. One without a run gets a badge that says so.
+
+Exit codes: 0 written, whatever they say; 2 for a folder that cannot be read.")]
+pub(crate) struct BadgeOptions {
+    #[arg(value_name = "RUN")]
+    pub(crate) runs: Vec<String>,
+    /// Architectures, separated by commas, or `all` [default: all]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',', default_value = "all")]
+    pub(crate) arch: Vec<String>,
+    /// Where the badges go
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask report history append downloads/ --dir results-data/history --commit \"$GITHUB_SHA\"")]
+pub(crate) struct HistoryOptions {
+    #[command(subcommand)]
+    pub(crate) command: HistoryCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum HistoryCommand {
+    /// Add a line for each run to <dir>/<arch>/<yyyy-mm>.ndjson; a run that is there is not added again
+    Append(AppendOptions),
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct AppendOptions {
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<String>,
+    /// The folder of the history
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The commit that was tested
+    #[arg(long, value_name = "SHA", env = "GITHUB_SHA", hide_env_values = true)]
+    pub(crate) commit: Option<String>,
+    /// Print the new lines on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -1,9 +1,13 @@
 //! `cargo xtask report`: files and decisions that are made from recorded runs, a subcommand each. Nothing is run.
 
+mod badge;
+mod diff;
 mod gate;
+mod history;
 mod merge;
 mod runs;
 mod schema;
+mod validate;
 mod write;
 
 use model::Exit;
@@ -14,9 +18,13 @@ use crate::paths::Paths;
 
 pub(crate) fn run(paths: &Paths, options: &ReportOptions) -> Result<Exit, Failure> {
     match &options.command {
+        ReportCommand::Badge(options) => badge::run(paths, options),
+        ReportCommand::Diff(options) => diff::run(paths, options),
         ReportCommand::Gate(options) => gate::run(paths, options),
+        ReportCommand::History(options) => history::run(paths, options),
         ReportCommand::Merge(options) => merge::run(paths, options),
         ReportCommand::Schema => schema::run(),
+        ReportCommand::Validate(options) => validate::run(options),
         ReportCommand::Write(options) => write::run(paths, options),
     }
 }

@@ -165,8 +165,11 @@ mod tests {
 
     fn run(arch: &str, shard: Option<&str>, outcome: Outcome) -> Vec<Event> {
         let info = RunInfo { arch: arch.into(), shard: shard.map(str::to_owned), ..fixture::info() };
-        let mut events =
-            vec![Event::RunStarted { at: fixture::at(0), run: info }, fixture::planned(1), fixture::case("a.a", outcome)];
+        let mut events = vec![
+            Event::RunStarted { at: fixture::at(0), run: info },
+            fixture::planned(1),
+            fixture::case("a.a", outcome),
+        ];
         events.push(fixture::finished(crate::verdict::so_far(&events)));
         events
     }
@@ -219,7 +222,8 @@ mod tests {
         if let Event::RunStarted { at, .. } = &mut pass[0] {
             *at = fixture::at(9);
         }
-        let gate = gate(vec![error, pass, run("two", Some("1/2"), Outcome::Passed)], &["one", "two", "three"], &["three"]);
+        let gate =
+            gate(vec![error, pass, run("two", Some("1/2"), Outcome::Passed)], &["one", "two", "three"], &["three"]);
         let wanted = [
             "one    passed   1 passed; flaky: a.a",
             "three  warning  no cases; it has no result: its job was lost, or did not upload any",

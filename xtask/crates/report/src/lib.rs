@@ -3,10 +3,14 @@
 //! Everything is made from `&[model::Event]` and nothing else, so the reports of an old run can be written again and
 //! equal events give equal bytes. Nothing here starts a process, reads the environment or picks a path.
 
+mod badge;
 mod console;
+mod diff;
 mod events;
 mod files;
 mod gate;
+pub mod github;
+pub mod history;
 mod joint;
 mod junit;
 mod machine;
@@ -16,13 +20,16 @@ pub mod results;
 mod run_json;
 mod text;
 mod timeline;
+mod validate;
 pub mod verdict;
 mod view;
 
 #[cfg(test)]
 mod fixture;
 
+pub use badge::Badge;
 pub use console::{Console, Options, Screen, Verbosity};
+pub use diff::Diff;
 pub use events::{EventLog, now, read};
 pub use files::{replace, write, write_joint};
 pub use gate::{ArchGate, Gate, Standing};
@@ -34,3 +41,4 @@ pub use results::{Results, RunResult};
 pub use run_json::run_json;
 pub use text::XmlText;
 pub use timeline::timeline;
+pub use validate::validate;

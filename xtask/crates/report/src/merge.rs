@@ -156,7 +156,8 @@ mod tests {
             (vec![passed()], passed(), Exit::Ok, 0),
         ];
         for (outcomes, wanted, exit, replaced) in table {
-            let runs = outcomes.iter().zip(0..).map(|(outcome, n)| run(&format!("r{n}"), n, &[("a.a", outcome.clone())]));
+            let runs =
+                outcomes.iter().zip(0..).map(|(outcome, n)| run(&format!("r{n}"), n, &[("a.a", outcome.clone())]));
             // The order in which they are named does not matter.
             let children = merge(runs.rev().collect());
             assert_eq!(children.len(), 1);

@@ -44,8 +44,12 @@ pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Fa
         jobs,
         children,
     };
-    let written = report::write_joint(together.public(), &joint, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
+    let written =
+        report::write_joint(together.public(), &joint, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
     joint.summary(&together.public().display().to_string()).lines().for_each(progress::say);
+    if let Some(github) = &setting.paths.github {
+        github.ended(&joint.children, &joint.markdown(), together.public(), joint.exit())?;
+    }
     let compared = compared(together.public(), &joint.children)?;
     if options.json {
         print(&joint.run_json());

@@ -17,11 +17,8 @@ use crate::paths::Paths;
 pub(super) fn run(paths: &Paths, options: &GateOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let expected = names(&catalogue, &options.arch)?;
-    let experimental = if options.experimental.is_empty() {
-        BTreeSet::new()
-    } else {
-        names(&catalogue, &options.experimental)?
-    };
+    let experimental =
+        if options.experimental.is_empty() { BTreeSet::new() } else { names(&catalogue, &options.experimental)? };
     let gate = Gate::of(&runs::merged(paths, &options.runs)?, &expected, &experimental);
     gate.lines().iter().for_each(|line| progress::say(line));
     if let Some(out) = &options.out {
@@ -31,12 +28,16 @@ pub(super) fn run(paths: &Paths, options: &GateOptions) -> Result<Exit, Failure>
             .and_then(|()| report::replace(out, "gate.json", text.as_bytes()))
             .or_exit(Exit::Infrastructure)?;
     }
+    if let Some(github) = &paths.github {
+        github.tell(&report::github::gate_annotations(&gate), &report::github::gate_page(&gate))?;
+    }
     if options.json {
         print_json(&gate)?;
     }
     Ok(gate.exit())
 }
 
-fn names(catalogue: &Catalogue, words: &[String]) -> Result<BTreeSet<String>, Failure> {
+/// The architectures that these words name.
+pub(super) fn names(catalogue: &Catalogue, words: &[String]) -> Result<BTreeSet<String>, Failure> {
     Ok(chosen(catalogue, words)?.into_iter().map(|target| target.name.clone()).collect())
 }

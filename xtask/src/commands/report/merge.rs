@@ -40,6 +40,9 @@ pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure
     };
     let exit = report::write_joint(&out, &joint, &form(options.junit_flavour)).or_exit(Exit::Infrastructure)?;
     joint.summary(&out.display().to_string()).lines().for_each(progress::say);
+    if let Some(github) = &paths.github {
+        github.ended(&joint.children, &joint.markdown(), &out, exit)?;
+    }
     if options.json {
         print(&Results::of(&joint.children).json());
     }

@@ -28,15 +28,8 @@ fn everything_of_a_run_is_there_and_reads_back() {
     assert_eq!(run.verdict.name, "conformance");
     assert_eq!(run.machine.as_ref().unwrap().accelerator, "tcg");
     assert_eq!(run.components[0].version, "v3.6.16");
-    let each = Counts {
-        passed: 1,
-        failed: 1,
-        expected_failure: 1,
-        unexpected_pass: 1,
-        skipped: 1,
-        errored: 1,
-        timed_out: 1,
-    };
+    let each =
+        Counts { passed: 1, failed: 1, expected_failure: 1, unexpected_pass: 1, skipped: 1, errored: 1, timed_out: 1 };
     assert_eq!((run.counts, run.counts.total(), run.planned), (each, 7, 7));
     let failed = run.cases.iter().find(|case| case.outcome == Word::Failed).unwrap();
     assert_eq!((failed.name.as_str(), failed.group.as_str()), ("watch.ordered", "watch"));
