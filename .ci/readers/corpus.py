@@ -72,7 +72,7 @@ def main(folder):
     for number, text in enumerate(HOSTILE):
         cases = [case(f"watch.{outcome} {text}", outcome, text) for outcome in outcomes]
         write(folder, f"hostile-{number}", [started(f"hostile-{number}"), planned(len(cases)), *cases, finished("conformance")])
-    many = [case(f"storage.n{n:05}", outcomes[n % len(outcomes)], "long text " * 1000) for n in range(10_000)]
+    many = [case(f"storage.n{n:05}", outcomes[n % len(outcomes)], "long text " * 150) for n in range(10_000)]
     write(folder, "large", [started("large"), planned(len(many)), *many, finished("conformance")])
 
 

@@ -17,16 +17,22 @@ def fail(text):
     print(f"FAILED: {text}"[:600])
 
 
-def plain(file):
+def plain(file, group="classname"):
     """[class, name, status] of each case, as Python's own parser (expat) sees them."""
     rows = []
-    for case in ElementTree.parse(file).getroot().iter("testcase"):
-        marks = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
-        rows.append([case.get("classname"), case.get("name"), (marks or ["passed"])[0]])
+    for suite in ElementTree.parse(file).getroot():
+        for case in suite.iter("testcase"):
+            marks = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+            of = case.get("classname") if group == "classname" else suite.get("name")
+            rows.append([of, case.get("name"), (marks or ["passed"])[0]])
     return rows
 
 
-def junitparser_rows(file):
+def junitparser_rows(files):
+    return [junitparser_file(file) for file in files]
+
+
+def junitparser_file(file):
     import junitparser
 
     rows = []
@@ -39,8 +45,8 @@ def junitparser_rows(file):
 
 
 def program(*command):
-    def rows(file):
-        ended = subprocess.run([*command, str(file)], capture_output=True, timeout=300)
+    def rows(files):
+        ended = subprocess.run([*command, *map(str, files)], capture_output=True, timeout=1200)
         if ended.returncode != 0:
             raise RuntimeError(ended.stderr.decode(errors="replace")[-300:])
         return json.loads(ended.stdout)
@@ -64,21 +70,24 @@ def readers():
     return found
 
 
-def compare(found, file):
-    want = plain(file)
+def compare(found, files):
+    cases = 0
     for name, rows in found.items():
         try:
-            seen = rows(file)
+            all_seen = rows(files)
         except Exception as error:  # whatever a reader breaks with is the finding
-            fail(f"{name} cannot read {file}: {error}")
+            fail(f"{name} breaks: {error}")
             continue
-        expected = want
-        if name == "junit-to-ctrf":  # it has one word for failures and errors
-            expected = [[a, b, "failure" if c == "error" else c] for a, b, c in want]
-        if seen != expected:
-            at = next((i for i, (a, b) in enumerate(zip(seen, expected)) if a != b), min(len(seen), len(expected)))
-            fail(f"{name} sees {len(seen)} cases in {file}, expat {len(want)}; first difference {seen[at:at+1]} {expected[at:at+1]}")
-    return want
+        for file, seen in zip(files, all_seen, strict=True):
+            want = plain(file)
+            if name == "junit-to-ctrf":  # it knows suites instead of classes, and one word for failures and errors
+                want = [[a, b, "failure" if c == "error" else c] for a, b, c in plain(file, "suite")]
+            cases += len(want)
+            if not seen or seen != want:
+                at = next((i for i, (a, b) in enumerate(zip(seen, want)) if a != b), min(len(seen), len(want)))
+                first = f"{seen[at:at + 1]} instead of {want[at:at + 1]}"
+                fail(f"{name} sees {len(seen)} cases of {len(want)} in {file}; first difference {first}")
+    return cases
 
 
 def schemas(files):
@@ -131,7 +140,7 @@ folders = [*sorted((work / "runs").glob("*/strict")), work / "merged/strict", *r
 files = [file for folder in folders for file in [folder / "junit.xml", *sorted(folder.glob("junit/*.xml"))] if file.is_file()]
 others = [file for flavour in ("surefire", "extended") for file in work.glob(f"*/*/{flavour}/junit.xml")]
 others += [work / "merged" / flavour / "junit.xml" for flavour in ("surefire", "extended")]
-cases = sum(len(compare(found, file)) for file in [*files, *others])
+cases = compare(found, [*files, *others])
 schemas(files)
 results([folder / "results.json" for folder in folders if (folder / "results.json").is_file()])
 for folder in folders:
@@ -144,7 +153,7 @@ for folder in folders:
 flaky = (work / "merged/surefire/junit.xml").read_text(encoding="utf-8")
 if "<flakyError " not in flaky or "watch.failed" not in flaky:
     fail("the merged run has no flaky case")
-print(f"{', '.join(found)}: {len(files) + len(others)} files, {cases} cases, {failures} failures")
+print(f"{', '.join(found)}: {len(files) + len(others)} files, {cases} cases read, {failures} failures")
 if len(found) < 4:
     fail(f"only {len(found)} readers could be fetched")
 sys.exit(1 if failures else 0)

@@ -1,4 +1,4 @@
-// Prints [class, name, status] of each case of a JUnit file, as the parser of TestGrid and Prow's Spyglass sees them.
+// Prints [class, name, status] of each case of JUnit files, a list for each file, as the parser of TestGrid and Prow's Spyglass sees them.
 package main
 
 import (
@@ -10,10 +10,21 @@ import (
 )
 
 func main() {
-	file, err := os.Open(os.Args[1])
+	all := [][][]string{}
+	for _, name := range os.Args[1:] {
+		all = append(all, read(name))
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(all); err != nil {
+		fail(err)
+	}
+}
+
+func read(name string) [][]string {
+	file, err := os.Open(name)
 	if err != nil {
 		fail(err)
 	}
+	defer file.Close()
 	suites, err := junit.ParseStream(file)
 	if err != nil {
 		fail(err)
@@ -21,21 +32,22 @@ func main() {
 	rows := [][]string{}
 	for _, suite := range suites.Suites {
 		for _, result := range suite.Results {
-			status := "passed"
-			switch {
-			case result.Failure != nil:
-				status = "failure"
-			case result.Errored != nil:
-				status = "error"
-			case result.Skipped != nil:
-				status = "skipped"
-			}
-			rows = append(rows, []string{result.ClassName, result.Name, status})
+			rows = append(rows, []string{result.ClassName, result.Name, status(result)})
 		}
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(rows); err != nil {
-		fail(err)
+	return rows
+}
+
+func status(result junit.Result) string {
+	switch {
+	case result.Failure != nil:
+		return "failure"
+	case result.Errored != nil:
+		return "error"
+	case result.Skipped != nil:
+		return "skipped"
 	}
+	return "passed"
 }
 
 func fail(err error) {

@@ -42,7 +42,7 @@ impl Github {
         self.tell(&github::annotations(children, &places()), page)?;
         let junit = folder.join("junit.xml");
         let values = [
-            ("result", exit.to_string()),
+            ("result", report::results::Verdict::of(exit).name),
             ("exit", exit.code().to_string()),
             ("run", folder.display().to_string()),
             ("junit", junit.display().to_string()),

@@ -156,10 +156,13 @@ mod tests {
             (vec![passed()], passed(), Exit::Ok, 0),
         ];
         for (outcomes, wanted, exit, replaced) in table {
-            let runs =
-                outcomes.iter().zip(0..).map(|(outcome, n)| run(&format!("r{n}"), n, &[("a.a", outcome.clone())]));
+            let numbered = (0..9).zip(&outcomes);
+            let mut runs: Vec<Vec<Event>> = numbered
+                .map(|(number, outcome)| run(&format!("r{number}"), number, &[("a.a", outcome.clone())]))
+                .collect();
             // The order in which they are named does not matter.
-            let children = merge(runs.rev().collect());
+            runs.reverse();
+            let children = merge(runs);
             assert_eq!(children.len(), 1);
             assert_eq!(children[0].exit, exit, "{outcomes:?}");
             let ends: Vec<&Outcome> = children[0].events.iter().filter_map(outcome).collect();

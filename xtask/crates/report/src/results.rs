@@ -273,7 +273,7 @@ impl RunResult {
 }
 
 impl Verdict {
-    pub(crate) fn of(exit: Exit) -> Verdict {
+    pub fn of(exit: Exit) -> Verdict {
         let name = serde_json::to_value(exit).ok().and_then(|name| Some(name.as_str()?.to_owned()));
         Verdict { code: exit.code(), name: name.unwrap_or_default(), meaning: exit.to_string() }
     }
@@ -458,7 +458,6 @@ impl FromIterator<Word> for Counts {
 }
 
 /// Milliseconds are enough, and what is no duration counts as none.
-
 fn rounded(seconds: f64) -> f64 {
     millis(seconds) as f64 / 1000.0
 }

@@ -78,7 +78,9 @@ pub(super) fn tell_apart(sheets: &mut [Sheet]) {
         sheet.name = unused(&sheet.name, |name| suites.insert(XmlText::name(name)));
         for entry in &mut sheet.entries {
             let class = entry.class.clone();
-            let name = unused(entry.name.as_str(), |name| cases.insert((class.clone(), XmlText::name(name))));
+            let given = entry.name.as_str();
+            let given = if given.trim().is_empty() { "(no name)" } else { given };
+            let name = unused(given, |name| cases.insert((class.clone(), XmlText::name(name))));
             entry.name = XmlText::name(name);
         }
     }

@@ -1,0 +1,160 @@
+//! `cargo xtask report` on recorded runs: exit codes, files, and what GitHub Actions is told.
+
+#[expect(dead_code, reason = "the other half is for live.rs")]
+mod harness;
+
+use std::path::Path;
+
+use harness::Place;
+use serde_json::{Value, json};
+
+const AT: &str = "2026-11-21T10:00:00.000Z";
+
+/// A recorded run with the outcome of each case, below the place's reports.
+fn run(place: &Place, name: &str, arch: &str, shard: Option<&str>, cases: &[(&str, &str)]) {
+    let folder = place.reports().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let info = json!({
+        "id": name, "started": AT, "harness": "0.1.0", "arch": arch, "provider": "process", "host": "Linux", "seed": 1,
+        "sources": {"kubernetes": "module"}, "shard": shard, "command": "cargo xtask ci",
+    });
+    let mut events = vec![
+        json!({"event": "run-started", "at": AT, "run": info}),
+        json!({"event": "suite-planned", "at": AT, "cases": cases.len(), "seed": 1}),
+    ];
+    let mut exit = "ok";
+    for (case, outcome) in cases {
+        let ended = match *outcome {
+            "failed" => json!({"outcome": "failed", "message": "::error::a hostile server\n::set-output name=a::b"}),
+            "errored" => json!({"outcome": "errored", "phase": "request", "message": "reset"}),
+            other => json!({ "outcome": other }),
+        };
+        exit = match *outcome {
+            "failed" => "conformance",
+            "errored" if exit == "ok" => "infrastructure",
+            _ => exit,
+        };
+        events.push(json!({
+            "event": "case-finished", "at": AT, "case": case, "check": case, "profile": "default", "level": "must",
+            "requirement": "It holds.", "source": "KEP", "outcome": ended, "seconds": 0.5, "counters": {}, "repeat": "again",
+        }));
+    }
+    events.push(json!({"event": "run-finished", "at": AT, "exit": exit, "seconds": 2.0}));
+    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+    std::fs::write(folder.join("events.jsonl"), lines).unwrap();
+}
+
+fn json_of(file: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+#[test]
+fn a_gate_wants_every_architecture_and_every_shard() {
+    let place = Place::new();
+    run(&place, "a", "amd64", Some("1/2"), &[("rv.a", "passed")]);
+    run(&place, "b", "riscv64", None, &[("rv.a", "failed")]);
+    let gate = |args: &[&str]| place.run(&[&["report", "gate"], args].concat());
+    gate(&["a", "--arch", "amd64"]).expect(102, &["no result of shard 2/2", "closed"]);
+    run(&place, "c", "amd64", Some("2/2"), &[("rv.b", "passed")]);
+    gate(&["a", "c", "--arch", "amd64"]).expect(0, &["2 passed"]);
+    gate(&["a", "c"]).expect(102, &["loong64  failed", "its job was lost"]);
+    gate(&["--arch", "amd64"]).expect(102, &["its job was lost"]);
+    gate(&["a", "b", "c", "--arch", "amd64,riscv64"]).expect(100, &["conformance failures"]);
+    let out = place.root.join("gate");
+    let out = out.to_str().unwrap();
+    gate(&["a", "b", "c", "--arch", "x86_64", "--experimental", "riscv64", "--out", out]).expect(0, &["warning"]);
+    let gate = json_of(&place.root.join("gate/gate.json"));
+    assert_eq!((&gate["passed"], &gate["architectures"][1]["standing"]), (&true.into(), &"warning".into()));
+}
+
+#[test]
+fn merged_runs_have_files_that_are_valid() {
+    let place = Place::new();
+    run(&place, "a", "amd64", None, &[("rv.a", "passed"), ("rv.b", "errored")]);
+    run(&place, "b", "riscv64", None, &[("rv.a", "failed")]);
+    // A folder above runs stands for all of them.
+    let out = place.root.join("merged");
+    let reports = place.reports();
+    let merged = place.run(&["report", "merge", reports.to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"]);
+    let merged = merged.expect(102, &["amd64", "riscv64"]);
+    let results = json_of(&out.join("results.json"));
+    assert_eq!(serde_json::from_str::<Value>(&merged.stdout).unwrap(), results);
+    assert_eq!(results["runs"].as_array().unwrap().len(), 2);
+    let [junit, results] = ["junit.xml", "results.json"].map(|name| out.join(name).display().to_string());
+    place.run(&["report", "validate", &junit, &results]).expect(0, &["valid"]);
+    let text = std::fs::read_to_string(&junit).unwrap();
+    std::fs::write(&junit, text.replacen("tests=\"", "tests=\"1", 1)).unwrap();
+    place.run(&["report", "validate", &junit]).expect(100, &["not the sum"]);
+    place.run(&["report", "write", "a", "b"]).expect(102, &["conformance failures"]);
+    assert!(place.reports().join("a/junit/junit_amd64-rv.xml").is_file());
+}
+
+#[test]
+fn a_diff_ends_with_what_is_new() {
+    let place = Place::new();
+    run(&place, "a", "amd64", None, &[("rv.a", "passed"), ("rv.b", "errored")]);
+    run(&place, "b", "amd64", None, &[("rv.a", "failed"), ("rv.b", "passed")]);
+    place.run(&["report", "diff", "a", "b"]).expect(100, &["newly failing: amd64 rv.a", "fixed: amd64 rv.b"]);
+    place.run(&["report", "diff", "b", "a"]).expect(102, &["newly failing: amd64 rv.b errored"]);
+    place.run(&["report", "diff", "a", "a"]).expect(0, &["0 newly failing", "of 2 in both"]);
+}
+
+#[test]
+fn history_takes_a_run_once_and_badges_are_for_all() {
+    let place = Place::new();
+    run(&place, "a", "amd64", None, &[("rv.a", "passed")]);
+    let dir = place.root.join("history");
+    let append = ["report", "history", "append", "a", "--commit", "abc", "--dir", dir.to_str().unwrap()];
+    place.run(&append).expect(0, &["1 added"]);
+    place.run(&append).expect(0, &["0 added, 1 there already"]);
+    let line = json_of(&dir.join("amd64/2026-11.ndjson"));
+    assert_eq!((&line["sha"], &line["tests"], &line["verdict"]), (&"abc".into(), &1.into(), &"ok".into()));
+    let badges = place.root.join("badges");
+    place.run(&["report", "badge", "a", "--out", badges.to_str().unwrap()]).expect(0, &["amd64: 1/1 passed"]);
+    assert_eq!(json_of(&badges.join("amd64.json"))["message"], "1/1 passed");
+    assert_eq!(json_of(&badges.join("loong64.json"))["message"], "no result");
+}
+
+/// Between beginning and end the runner takes commands only from us: whatever a server says is between the marks.
+#[test]
+fn actions_is_told_and_takes_no_command_from_anybody_else() {
+    let place = Place::new();
+    run(&place, "a", "amd64", None, &[("rv.a", "failed")]);
+    let [summary, output] = ["summary", "output"].map(|name| place.root.join(name));
+    let mut command = place.command(&["report", "merge", "a"]);
+    command.env("GITHUB_ACTIONS", "true").env("GITHUB_STEP_SUMMARY", &summary).env("GITHUB_OUTPUT", &output);
+    let ended = place.start_command(command).end().expect(100, &["::error title=rv.a on amd64%3A failed::"]);
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    let token = lines[0].strip_prefix("::stop-commands::").unwrap();
+    assert_eq!(lines.last(), Some(&format!("::{token}::").as_str()));
+    let mut stopped = false;
+    for line in lines {
+        match line {
+            _ if line == format!("::stop-commands::{token}") => stopped = true,
+            _ if line == format!("::{token}::") => stopped = false,
+            _ if stopped => {}
+            _ => assert!(line.starts_with("::error title="), "the runner sees {line}"),
+        }
+    }
+    assert!(std::fs::read_to_string(summary).unwrap().contains("rv.a"));
+    let output = std::fs::read_to_string(output).unwrap();
+    assert!(output.starts_with("result=conformance\nexit=100\n") && output.lines().count() == 4, "{output}");
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let place = Place::new();
+    let table: &[(&[&str], u8, &[&str])] = &[
+        (&["report", "merge", "nope"], 2, &["no run `nope`", "reports"]),
+        (&["report", "merge", "."], 4, &["no recorded run"]),
+        (&["report", "gate", "--arch", "mips"], 2, &["`mips`", "riscv64"]),
+        (&["report", "diff", "."], 2, &["HEAD"]),
+        (&["report", "diff", ".", ".", "--slower", "0.5"], 2, &["from 1 on"]),
+        (&["report", "validate", "nope.xml"], 2, &["failed to read nope.xml"]),
+        (&["report", "history", "append", ".", "--dir", "x"], 4, &["no recorded run"]),
+        (&["report"], 2, &["merge", "gate", "validate"]),
+    ];
+    for (args, code, parts) in table {
+        place.run(args).expect((*code).into(), parts);
+    }
+}
