@@ -23,18 +23,8 @@ function xmlJs(file) {
   const tree = load('xml-js').xml2js(fs.readFileSync(file, 'utf8'), { compact: true });
   const list = (value) => (value === undefined ? [] : Array.isArray(value) ? value : [value]);
   return list(tree.testsuites.testsuite).flatMap((suite) =>
-    list(suite.testcase).map((t) => [unescape(t._attributes.classname), unescape(t._attributes.name), word(t)]),
+    list(suite.testcase).map((t) => [t._attributes.classname, t._attributes.name, word(t)]),
   );
-}
-
-// xml-js leaves entities of attributes as they are, except quotes.
-function unescape(text) {
-  return text
-    .replace(/&lt;/g, '<')
-    .replace(/&gt;/g, '>')
-    .replace(/&quot;/g, '"')
-    .replace(/&apos;/g, "'")
-    .replace(/&amp;/g, '&');
 }
 
 // CTRF reporters.

@@ -128,7 +128,11 @@ fn case(case: Node<'_, '_>, place: &str, flavour: Flavour, faults: &mut Faults) 
         if message.is_empty() || message == "skipped" {
             faults.push(format!("{place}: `{}` has no reason", mark.tag_name().name()));
         }
-        if mark.attribute("type").is_none_or(str::is_empty) {
+        let skipped = mark.has_tag_name("skipped");
+        if skipped && !extended && mark.has_attribute("type") {
+            faults.push(format!("{place}: not every schema knows a type of `skipped`"));
+        }
+        if !skipped && mark.attribute("type").is_none_or(str::is_empty) {
             faults.push(format!("{place}: `{}` has no type", mark.tag_name().name()));
         }
     }
@@ -186,7 +190,7 @@ mod tests {
     const GOOD: &str = r#"<testsuites name="x" tests="2" failures="1" errors="0" time="1.500">
 <testsuite id="0" name="s" tests="2" failures="1" errors="0" skipped="1" time="1.500" timestamp="2026-11-21T10:00:00Z" hostname="h">
 <testcase name="a" classname="c" time="1.500"><failure type="t" message="m">text</failure><system-out>o</system-out></testcase>
-<testcase name="b" classname="c" time="0.000"><skipped type="t" message="m"/></testcase>
+<testcase name="b" classname="c" time="0.000"><skipped message="m"/></testcase>
 </testsuite></testsuites>"#;
 
     fn faults_of(text: &str, flavour: Flavour) -> Faults {
@@ -209,7 +213,8 @@ mod tests {
             ("name=\"b\"", "name=\" \"", "`name` is empty"),
             ("name=\"b\"", "name=\"b\" file=\"f\"", "`file`"),
             ("message=\"m\"/>", "message=\"skipped\"/>", "no reason"),
-            ("<skipped type=\"t\"", "<skipped", "no type"),
+            ("<failure type=\"t\"", "<failure", "no type"),
+            ("<skipped", "<skipped type=\"t\"", "not every schema"),
             ("<system-out>o</system-out>", "<error type=\"t\" message=\"m\"/>", "2 ways"),
             ("text</failure>", "</failure><properties/>", "`properties` does not belong"),
             ("text</failure>", "\u{1}</failure>", "no character"),
