@@ -182,6 +182,9 @@ mod tests {
         Gate::of(&merge(runs), &set(expected), &set(experimental))
     }
 
+    /// What it is about, the runs, what is expected, what is experimental, how the gate ends.
+    type Row<'a> = (&'a str, Vec<Vec<Event>>, &'a [&'a str], &'a [&'a str], Exit);
+
     #[test]
     fn the_gate_opens_only_for_whole_results() {
         let pass = |arch: &str| run(arch, None, Outcome::Passed);
@@ -190,7 +193,7 @@ mod tests {
         let skip = |arch: &str| run(arch, None, Outcome::Skipped { need: "x".into() });
         let killed = |arch: &str| pass(arch)[..2].to_vec();
         #[rustfmt::skip]
-        let table: Vec<(&str, Vec<Vec<Event>>, &[&str], &[&str], Exit)> = vec![
+        let table: Vec<Row<'_>> = vec![
             ("all there", vec![pass("one"), pass("two")], &["one", "two"], &[], Exit::Ok),
             ("one missing", vec![pass("one")], &["one", "two"], &[], Exit::Infrastructure),
             ("experimental missing", vec![pass("one")], &["one", "two"], &["two"], Exit::Ok),

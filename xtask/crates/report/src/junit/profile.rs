@@ -133,7 +133,7 @@ impl Rewriting<'_> {
         tag.push_attribute(("classname", entry.class.as_str()));
         tag.push_attribute(("time", seconds(crate::text::millis(entry.seconds)).as_str()));
         if let Some((file, line)) = self.form.places.get(&entry.check).filter(|_| extended) {
-            tag.push_attribute(("file", file.as_str()));
+            tag.push_attribute(("file", XmlText::name(file).as_str()));
             tag.push_attribute(("line", line.to_string().as_str()));
         }
         self.new_line();
