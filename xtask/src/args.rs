@@ -22,10 +22,7 @@ pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
-pub(crate) use report::{
-    GcsOptions, JobOptions, ProwOptions, ReportCommand, ReportOptions, SiteOptions, SupportFormat, SupportOptions,
-    Token,
-};
+pub(crate) use report::*;
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use workflows::{
@@ -123,6 +120,19 @@ pub(crate) struct Places {
     pub(crate) no_color: Option<OsString>,
     #[arg(long, global = true, hide = true, env = "TERM", value_parser = OsStringValueParser::new())]
     pub(crate) term: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) github: GithubPlaces,
+}
+
+/// What a step of GitHub Actions has in its environment.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub(crate) struct GithubPlaces {
+    #[arg(long, global = true, hide = true, env = "GITHUB_ACTIONS")]
+    pub(crate) github_actions: Option<String>,
+    #[arg(long, global = true, hide = true, env = "GITHUB_STEP_SUMMARY", value_parser = OsStringValueParser::new())]
+    pub(crate) github_step_summary: Option<OsString>,
+    #[arg(long, global = true, hide = true, env = "GITHUB_OUTPUT", value_parser = OsStringValueParser::new())]
+    pub(crate) github_output: Option<OsString>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -226,6 +236,9 @@ pub(crate) struct CiOptions {
     /// Print what would be built, started and checked, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Form of the JUnit files
+    #[arg(long, value_enum, value_name = "FLAVOUR", default_value = "strict")]
+    pub(crate) junit_flavour: FlavourArg,
     /// Print the run's record (run.json) on stdout
     #[arg(long)]
     pub(crate) json: bool,

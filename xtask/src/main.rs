@@ -8,6 +8,8 @@ mod budget;
 mod commands;
 mod expectations;
 mod failure;
+mod form;
+mod github;
 mod paths;
 mod pipeline;
 mod provider;
@@ -30,15 +32,18 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     std::panic::set_hook(Box::new(tell_panic));
+    github::begin(&args.places.github);
     // Rust's own exit code for a panic is 101, which here means that a build failed.
     let ended = catch_unwind(|| start(args)).unwrap_or_else(|_| Ok(Exit::Internal.code()));
-    match ended.and_then(|code| commands::printed().map(|()| code)) {
-        Ok(code) => ExitCode::from(code),
+    let code = match ended.and_then(|code| commands::printed().map(|()| code)) {
+        Ok(code) => code,
         Err(Failure { exit, error }) => {
             proc::progress::say(&format!("error: {error:#}"));
-            ExitCode::from(exit.code())
+            exit.code()
         }
-    }
+    };
+    github::end();
+    ExitCode::from(code)
 }
 
 /// In one piece and above the live line, from whichever thread.

@@ -7,6 +7,7 @@ use anyhow::Context;
 
 use crate::args::Places;
 use crate::failure::Failure;
+use crate::github::Github;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
@@ -22,6 +23,8 @@ pub(crate) struct Paths {
     pub(crate) colour: bool,
     /// Where Go modules come from, if the environment says.
     pub(crate) goproxy: Option<String>,
+    /// The step of GitHub Actions that this is, if it is one.
+    pub(crate) github: Option<Github>,
     /// The terminal's type.
     pub(crate) term: String,
 }
@@ -45,6 +48,7 @@ impl Paths {
             cache: std::path::absolute(cache).context("the current folder does not exist")?,
             colour: set(&places.no_color).is_none(),
             goproxy: places.goproxy.clone().filter(|proxy| !proxy.is_empty()),
+            github: Github::of(&places.github),
             term: set(&places.term).map_or_else(|| "vt100".into(), |term| term.display().to_string()),
         })
     }

@@ -1,233 +1,160 @@
-//! `cargo xtask report site`, `support`, `prow` and `gcs`, on a run folder made here; uploads go to a server of the test.
+//! `cargo xtask report` on recorded runs: exit codes, files, and what GitHub Actions is told.
 
 #[expect(dead_code, reason = "the other half is for live.rs")]
 mod harness;
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use harness::Place;
-use model::{Event, Exit, Level, Outcome, RunInfo};
+use serde_json::{Value, json};
 
-const ID: &str = "20261121T100000Z-amd64-process";
+const AT: &str = "2026-11-21T10:00:00.000Z";
 
-fn events() -> Vec<Event> {
-    let at = || "2026-11-21T10:00:00.000Z".to_owned();
-    let run = RunInfo {
-        id: ID.into(),
-        started: at(),
-        harness: "0.1.0".into(),
-        arch: "amd64".into(),
-        provider: "process".into(),
-        host: "Linux".into(),
-        sources: BTreeMap::from([("etcd".into(), "module".into())]),
-        seed: 1,
-        shard: None,
-        command: "cargo xtask ci --seed 1".into(),
-    };
-    let case = Event::CaseFinished {
-        at: at(),
-        case: "storage.key-layout".into(),
-        check: "storage.key-layout".into(),
-        profile: "default".into(),
-        level: Level::Must,
-        requirement: "A requirement.".into(),
-        source: "KEP-1".into(),
-        outcome: Outcome::Passed,
-        seconds: 0.5,
-        counters: BTreeMap::new(),
-        repeat: "cargo xtask ci --check storage.key-layout".into(),
-    };
-    let versions = BTreeMap::from([("kube-apiserver".into(), "v1.36.3".into())]);
-    let booted = Event::Booted { at: at(), execution: "native".into(), factor: 1.0, versions, machine: None };
-    vec![
-        Event::RunStarted { at: at(), run },
-        booted,
-        case,
-        Event::RunFinished { at: at(), exit: Exit::Ok, seconds: 2.0 },
-    ]
-}
-
-/// A place with one run in its reports.
-fn place() -> Place {
-    let place = Place::new();
-    let folder = place.reports().join(ID);
-    std::fs::create_dir_all(folder.join("logs")).unwrap();
-    let lines: String = events().iter().map(|event| serde_json::to_string(event).unwrap() + "\n").collect();
-    std::fs::write(folder.join("events.jsonl"), lines).unwrap();
-    std::fs::write(folder.join("logs/default.etcd-main.log"), "ready\n").unwrap();
-    place
-}
-
-fn read(folder: &Path, name: &str) -> String {
-    std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-#[test]
-fn a_site_is_written_anew_and_over_nothing_else() {
-    let place = place();
-    let site = place.reports().join("site");
-    for _ in 0..2 {
-        place.run(&["report", "site", ID]).expect(0, &["1 runs", "index.html"]);
-        std::fs::write(site.join("old.html"), "").unwrap();
-    }
-    place.run(&["report", "site", ID, "no-such-run"]).expect(0, &["left out", "no-such-run"]);
-    assert!(!site.join("old.html").exists(), "what an older site left is still there");
-    assert!(read(&site, "index.html").contains("storage."));
-    assert!(read(&site, "checks/storage.key-layout.html").contains("By hand"));
-    assert!(read(&site, &format!("runs/{ID}/logs/default.etcd-main.txt")).contains("ready"));
-    std::fs::create_dir(place.root.join("mine")).unwrap();
-    std::fs::write(place.root.join("mine/notes"), "").unwrap();
-    place.run(&["report", "site", ID, "--out", "mine"]).expect(102, &["mine", "no site of ours"]);
-    assert!(place.root.join("mine/notes").exists());
-    place.run(&["report", "site", "no-such-run"]).expect(2, &["no run `no-such-run`"]);
-}
-
-#[test]
-fn the_support_table_names_every_architecture() {
-    let place = place();
-    let ended = place.run(&["report", "support", ID]).expect(0, &[]);
-    for part in
-        ["| program | amd64 | arm64 |", "kube-apiserver v1.36.3", "no evidence", "## Criteria of etcd", "not named"]
-    {
-        assert!(ended.stdout.contains(part), "`{part}` is missing in {}", ended.stdout);
-    }
-    place.run(&["report", "support", ID, "--format", "html", "--out", "s"]).expect(0, &["s/index.html"]);
-    assert!(read(&place.root, "s/support.html").contains("Criteria of Kubernetes"));
-}
-
-#[test]
-fn prow_gets_its_folder() {
-    let place = place();
-    place.run(&["report", "prow", ID, "--out", "bucket"]).expect(0, &["bucket"]);
-    let job = place.root.join("bucket/logs/archproof-amd64-process");
-    assert_eq!(read(&job, "latest-build.txt"), "1795255200");
-    for name in ["started.json", "finished.json", "build-log.txt", "artifacts/junit_amd64_01.xml"] {
-        assert!(!read(&job.join("1795255200"), name).is_empty());
-    }
-    for (args, parts) in [
-        (["--job", "../x"], ["letters"]),
-        (["--repo", "etcd"], ["ORG/NAME"]),
-        (["--commit", "main"], ["40 hexadecimal digits"]),
-        (["--pull", "7"], ["--repo"]),
-    ] {
-        place.run(&[&["report", "prow", ID, "--out", "bucket"], &args[..]].concat()).expect(2, &parts);
-    }
-}
-
-/// What the server of a test has seen.
-#[derive(Default)]
-struct Bucket {
-    /// Names in the order of their arrival.
-    order: Vec<String>,
-    objects: BTreeMap<String, Vec<u8>>,
-    /// Lines of the first request.
-    head: Vec<String>,
-    /// Status codes for the next requests, before any is served.
-    faults: Vec<u16>,
-}
-
-/// As much of the JSON API as an upload needs; its address.
-fn serve(bucket: Arc<Mutex<Bucket>>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    // It ends with the test's process.
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (stream, bucket) = (stream.unwrap(), bucket.clone());
-            std::thread::spawn(move || while answer(&stream, &bucket).is_some() {});
-        }
+/// A recorded run with the outcome of each case, below the place's reports.
+fn run(place: &Place, name: &str, arch: &str, shard: Option<&str>, cases: &[(&str, &str)]) {
+    let folder = place.reports().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let info = json!({
+        "id": name, "started": AT, "harness": "0.1.0", "arch": arch, "provider": "process", "host": "Linux", "seed": 1,
+        "sources": {"kubernetes": "module"}, "shard": shard, "command": "cargo xtask ci",
     });
-    address
+    let mut events = vec![
+        json!({"event": "run-started", "at": AT, "run": info}),
+        json!({"event": "suite-planned", "at": AT, "cases": cases.len(), "seed": 1}),
+    ];
+    let mut exit = "ok";
+    for (case, outcome) in cases {
+        let ended = match *outcome {
+            "failed" => json!({"outcome": "failed", "message": "::error::a hostile server\n::set-output name=a::b"}),
+            "errored" => json!({"outcome": "errored", "phase": "request", "message": "reset"}),
+            other => json!({ "outcome": other }),
+        };
+        exit = match *outcome {
+            "failed" => "conformance",
+            "errored" if exit == "ok" => "infrastructure",
+            _ => exit,
+        };
+        events.push(json!({
+            "event": "case-finished", "at": AT, "case": case, "check": case, "profile": "default", "level": "must",
+            "requirement": "It holds.", "source": "KEP", "outcome": ended, "seconds": 0.5, "counters": {}, "repeat": "again",
+        }));
+    }
+    events.push(json!({"event": "run-finished", "at": AT, "exit": exit, "seconds": 2.0}));
+    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+    std::fs::write(folder.join("events.jsonl"), lines).unwrap();
 }
 
-/// One request; None when the client has gone.
-fn answer(stream: &TcpStream, bucket: &Mutex<Bucket>) -> Option<()> {
-    let mut reader = BufReader::new(stream);
-    let mut head = Vec::new();
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        let line = line.trim_end().to_owned();
-        if line.is_empty() {
-            break;
-        }
-        head.push(line);
-    }
-    let length = head.iter().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-    let mut body = vec![0; length.unwrap_or(0)];
-    reader.read_exact(&mut body).ok()?;
-    let (status, text) = stored(&head, body, &mut bucket.lock().unwrap());
-    let mut stream = stream;
-    write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{text}", text.len()).ok()
-}
-
-fn stored(head: &[String], body: Vec<u8>, bucket: &mut Bucket) -> (u16, String) {
-    if bucket.head.is_empty() {
-        bucket.head = head.to_vec();
-    }
-    if !bucket.faults.is_empty() {
-        return (bucket.faults.remove(0), "{}".into());
-    }
-    let target = head[0].split(' ').nth(1).unwrap();
-    let (path, query) = target.split_once('?').unwrap();
-    assert_eq!(path, "/upload/storage/v1/b/evidence/o");
-    let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-    let name = value("name").unwrap().replace("%2F", "/");
-    if value("ifGenerationMatch") == Some("0") && bucket.objects.contains_key(&name) {
-        return (412, "{}".into());
-    }
-    let size = body.len();
-    bucket.order.push(name.clone());
-    bucket.objects.insert(name, body);
-    (200, format!("{{\"size\":\"{size}\"}}"))
-}
-
-fn upload(place: &Place, endpoint: &str) -> harness::Ended {
-    let args = ["report", "gcs", ID, "--bucket", "gs://evidence/k8s", "--endpoint", endpoint];
-    let mut command = place.command(&args);
-    command.env("GOOGLE_OAUTH_ACCESS_TOKEN", "hush");
-    place.start_command(command).end()
+fn json_of(file: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 
 #[test]
-fn uploads_come_in_order_and_say_who_they_are() {
-    let place = place();
-    let bucket = Arc::new(Mutex::new(Bucket { faults: vec![503, 429], ..Bucket::default() }));
-    let endpoint = serve(bucket.clone());
-    let ended = upload(&place, &endpoint).expect(0, &["objects in gs://evidence/k8s/"]);
-    assert!(!ended.stderr.contains("hush") && !ended.stdout.contains("hush"));
-    let seen = bucket.lock().unwrap();
-    let build = "k8s/logs/archproof-amd64-process/1795255200";
-    assert_eq!(seen.order.first().unwrap(), &format!("{build}/started.json"));
-    let last = [format!("{build}/finished.json"), "k8s/logs/archproof-amd64-process/latest-build.txt".into()];
-    assert!(seen.order.ends_with(&last), "{:?}", seen.order);
-    assert!(seen.head.iter().any(|line| line.to_lowercase() == "authorization: bearer hush"), "{:?}", seen.head);
-    // The dry run says the same, and needs no token.
-    let dry = place.run(&["report", "gcs", ID, "--bucket", "gs://evidence/k8s", "--dry-run"]).expect(0, &[]);
-    let names: Vec<&str> = dry.stdout.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
-    let wanted: Vec<String> = seen.order.iter().map(|name| format!("gs://evidence/{name}")).collect();
-    assert_eq!(names, wanted);
+fn a_gate_wants_every_architecture_and_every_shard() {
+    let place = Place::new();
+    run(&place, "a", "amd64", Some("1/2"), &[("rv.a", "passed")]);
+    run(&place, "b", "riscv64", None, &[("rv.a", "failed")]);
+    let gate = |args: &[&str]| place.run(&[&["report", "gate"], args].concat());
+    gate(&["a", "--arch", "amd64"]).expect(102, &["no result of shard 2/2", "closed"]);
+    run(&place, "c", "amd64", Some("2/2"), &[("rv.b", "passed")]);
+    gate(&["a", "c", "--arch", "amd64"]).expect(0, &["2 passed"]);
+    gate(&["a", "c"]).expect(102, &["loong64  failed", "its job was lost"]);
+    gate(&["--arch", "amd64"]).expect(102, &["its job was lost"]);
+    gate(&["a", "b", "c", "--arch", "amd64,riscv64"]).expect(100, &["conformance failures"]);
+    let out = place.root.join("gate");
+    let out = out.to_str().unwrap();
+    gate(&["a", "b", "c", "--arch", "x86_64", "--experimental", "riscv64", "--out", out]).expect(0, &["warning"]);
+    let gate = json_of(&place.root.join("gate/gate.json"));
+    assert_eq!((&gate["passed"], &gate["architectures"][1]["standing"]), (&true.into(), &"warning".into()));
 }
 
 #[test]
-fn a_build_is_never_finished_in_half_nor_replaced() {
-    let place = place();
-    let bucket = Arc::new(Mutex::new(Bucket::default()));
-    let endpoint = serve(bucket.clone());
-    bucket.lock().unwrap().faults = vec![403];
-    upload(&place, &endpoint).expect(102, &["started.json", "403"]);
-    assert!(bucket.lock().unwrap().order.is_empty(), "something was uploaded after a refusal");
-    upload(&place, &endpoint).expect(0, &[]);
-    upload(&place, &endpoint).expect(102, &["this build is there already"]);
-    place
-        .run(&["report", "gcs", ID, "--bucket", "gs://b", "--endpoint", "http://192.0.2.1"])
-        .expect(2, &["plain http"]);
-    place.run(&["report", "gcs", ID, "--bucket", "gs://b"]).expect(2, &["GOOGLE_OAUTH_ACCESS_TOKEN"]);
-    place.run(&["report", "gcs", ID]).expect(2, &["--bucket"]);
+fn merged_runs_have_files_that_are_valid() {
+    let place = Place::new();
+    run(&place, "a", "amd64", None, &[("rv.a", "passed"), ("rv.b", "errored")]);
+    run(&place, "b", "riscv64", None, &[("rv.a", "failed")]);
+    // A folder above runs stands for all of them.
+    let out = place.root.join("merged");
+    let reports = place.reports();
+    let merged = place.run(&["report", "merge", reports.to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"]);
+    let merged = merged.expect(102, &["amd64", "riscv64"]);
+    let results = json_of(&out.join("results.json"));
+    assert_eq!(serde_json::from_str::<Value>(&merged.stdout).unwrap(), results);
+    assert_eq!(results["runs"].as_array().unwrap().len(), 2);
+    let [junit, results] = ["junit.xml", "results.json"].map(|name| out.join(name).display().to_string());
+    place.run(&["report", "validate", &junit, &results]).expect(0, &["valid"]);
+    let text = std::fs::read_to_string(&junit).unwrap();
+    std::fs::write(&junit, text.replacen("tests=\"", "tests=\"1", 1)).unwrap();
+    place.run(&["report", "validate", &junit]).expect(100, &["not the sum"]);
+    place.run(&["report", "write", "a", "b"]).expect(102, &["conformance failures"]);
+    assert!(place.reports().join("a/junit/junit_amd64-rv.xml").is_file());
+}
+
+#[test]
+fn a_diff_ends_with_what_is_new() {
+    let place = Place::new();
+    run(&place, "a", "amd64", None, &[("rv.a", "passed"), ("rv.b", "errored")]);
+    run(&place, "b", "amd64", None, &[("rv.a", "failed"), ("rv.b", "passed")]);
+    place.run(&["report", "diff", "a", "b"]).expect(100, &["newly failing: amd64 rv.a", "fixed: amd64 rv.b"]);
+    place.run(&["report", "diff", "b", "a"]).expect(102, &["newly failing: amd64 rv.b errored"]);
+    place.run(&["report", "diff", "a", "a"]).expect(0, &["0 newly failing", "of 2 in both"]);
+}
+
+#[test]
+fn history_takes_a_run_once_and_badges_are_for_all() {
+    let place = Place::new();
+    run(&place, "a", "amd64", None, &[("rv.a", "passed")]);
+    let dir = place.root.join("history");
+    let append = ["report", "history", "append", "a", "--commit", "abc", "--dir", dir.to_str().unwrap()];
+    place.run(&append).expect(0, &["1 added"]);
+    place.run(&append).expect(0, &["0 added, 1 there already"]);
+    let line = json_of(&dir.join("amd64/2026-11.ndjson"));
+    assert_eq!((&line["sha"], &line["tests"], &line["verdict"]), (&"abc".into(), &1.into(), &"ok".into()));
+    let badges = place.root.join("badges");
+    place.run(&["report", "badge", "a", "--out", badges.to_str().unwrap()]).expect(0, &["amd64: 1/1 passed"]);
+    assert_eq!(json_of(&badges.join("amd64.json"))["message"], "1/1 passed");
+    assert_eq!(json_of(&badges.join("loong64.json"))["message"], "no result");
+}
+
+/// Between beginning and end the runner takes commands only from us: whatever a server says is between the marks.
+#[test]
+fn actions_is_told_and_takes_no_command_from_anybody_else() {
+    let place = Place::new();
+    run(&place, "a", "amd64", None, &[("rv.a", "failed")]);
+    let [summary, output] = ["summary", "output"].map(|name| place.root.join(name));
+    let mut command = place.command(&["report", "merge", "a"]);
+    command.env("GITHUB_ACTIONS", "true").env("GITHUB_STEP_SUMMARY", &summary).env("GITHUB_OUTPUT", &output);
+    let ended = place.start_command(command).end().expect(100, &["::error title=rv.a on amd64%3A failed::"]);
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    let token = lines[0].strip_prefix("::stop-commands::").unwrap();
+    assert_eq!(lines.last(), Some(&format!("::{token}::").as_str()));
+    let mut stopped = false;
+    for line in lines {
+        match line {
+            _ if line == format!("::stop-commands::{token}") => stopped = true,
+            _ if line == format!("::{token}::") => stopped = false,
+            _ if stopped => {}
+            _ => assert!(line.starts_with("::error title="), "the runner sees {line}"),
+        }
+    }
+    assert!(std::fs::read_to_string(summary).unwrap().contains("rv.a"));
+    let output = std::fs::read_to_string(output).unwrap();
+    assert!(output.starts_with("result=conformance\nexit=100\n") && output.lines().count() == 4, "{output}");
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let place = Place::new();
+    let table: &[(&[&str], u8, &[&str])] = &[
+        (&["report", "merge", "nope"], 2, &["no run `nope`", "reports"]),
+        (&["report", "merge", "."], 4, &["no recorded run"]),
+        (&["report", "gate", "--arch", "mips"], 2, &["`mips`", "riscv64"]),
+        (&["report", "diff", "."], 2, &["HEAD"]),
+        (&["report", "diff", ".", ".", "--slower", "0.5"], 2, &["from 1 on"]),
+        (&["report", "validate", "nope.xml"], 2, &["failed to read nope.xml"]),
+        (&["report", "history", "append", ".", "--dir", "x"], 4, &["no recorded run"]),
+        (&["report"], 2, &["merge", "gate", "validate"]),
+    ];
+    for (args, code, parts) in table {
+        place.run(args).expect((*code).into(), parts);
+    }
 }

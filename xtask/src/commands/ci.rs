@@ -15,7 +15,7 @@ use std::sync::Arc;
 use model::{Event, Exit, Profile, RunInfo, Target};
 use proc::progress::Lane;
 use proc::{RunDir, progress};
-use report::{Console, EventLog, Verbosity};
+use report::{Child, Console, EventLog, Verbosity};
 use suite::{Case, Options};
 use targets::Catalogue;
 
@@ -24,6 +24,8 @@ use crate::args::{CiOptions, ProviderArg};
 use crate::budget::Way;
 use crate::expectations;
 use crate::failure::{Failure, OrExit};
+use crate::form::form;
+use crate::github;
 use crate::paths::Paths;
 use crate::pipeline::{self, Job};
 use crate::provider::{self, Setup};
@@ -80,7 +82,11 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
 fn alone(setting: &Setting<'_>, target: &Target) -> Result<Exit, Failure> {
     let label = format!("{}-{}", target.name, provider(setting, target).name());
     let run = RunDir::create(&setting.paths.reports, &setting.paths.cache, &label).or_exit(Exit::Infrastructure)?;
+    let folder = run.public().to_owned();
     let ended = one(setting, target, run)?;
+    if let Some(github) = &setting.paths.github {
+        github.ended(&[Child::of(ended.events.clone())], &report::markdown(&ended.events), &folder, ended.exit)?;
+    }
     if setting.options.json {
         print(&report::run_json(&ended.events));
     }
@@ -138,7 +144,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     let events = log.events();
     // The reports are written from memory, so one does not wait for the other.
     let recorded = log.finish().or_exit(Exit::Infrastructure);
-    let written = report::write(run.public(), &events).or_exit(Exit::Infrastructure);
+    let written = report::write(run.public(), &events, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
     if options.keep {
         progress::say(&format!("kept: {}", run.private().display()));
     }
@@ -234,6 +240,13 @@ pub(super) fn console(paths: &Paths, quiet_verbose: (bool, bool), run: &RunDir) 
 struct Stderr(Lane);
 
 impl report::Screen for Stderr {
+    /// Where several run side by side, the groups of one would hold lines of another.
+    fn phase(&mut self, name: Option<&str>) {
+        if self.0.name().is_empty() {
+            github::command(&name.map_or_else(|| report::github::END_GROUP.to_owned(), report::github::group));
+        }
+    }
+
     fn show(&mut self, lines: &str, live: &str) {
         lines.lines().for_each(|line| self.0.say(line));
         self.0.live(live);

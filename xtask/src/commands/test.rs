@@ -75,7 +75,7 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
     drop(ticker);
     let events = log.events();
     let recorded = log.finish().or_exit(Exit::Infrastructure);
-    let written = report::write(run.public(), &events).or_exit(Exit::Infrastructure);
+    let written = report::write(run.public(), &events, &report::Form::default()).or_exit(Exit::Infrastructure);
     if options.json {
         print(&report::run_json(&events));
     }

@@ -59,6 +59,7 @@ impl Place {
         command
             .env("ARCHPROOF_CACHE", self.cache())
             .env("ARCHPROOF_REPORTS", self.reports())
+            .env_remove("GITHUB_ACTIONS")
             .env_remove("RUST_BACKTRACE");
         command
     }

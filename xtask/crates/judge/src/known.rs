@@ -78,7 +78,8 @@ impl Known {
         if first > 0 && low <= first {
             return None;
         }
-        let later = keys.changes_of(key)[keys.changes_until(key, low)..].iter().map(|&change| &revisions[change as usize]);
+        let later =
+            keys.changes_of(key)[keys.changes_until(key, low)..].iter().map(|&change| &revisions[change as usize]);
         later.into_iter().find(|revision| revision.kind == Change::Delete).map(|revision| unsigned(revision.rev))
     }
 

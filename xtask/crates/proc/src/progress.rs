@@ -21,6 +21,11 @@ pub fn say(line: &str) {
     Lane::current().say(line);
 }
 
+/// Writes text that machines read, whole lines without a time of day in front.
+pub fn raw(text: &str) {
+    board::raw(text);
+}
+
 /// Replaces the live line of this thread's lane; does nothing where stderr is no terminal.
 pub fn live(line: &str) {
     Lane::current().live(line);

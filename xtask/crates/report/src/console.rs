@@ -95,11 +95,17 @@ impl Console {
 
     /// Shows one event.
     pub fn event(&mut self, event: &Event) {
+        if let Event::PhaseStarted { phase, .. } = event {
+            self.screen.phase(Some(&plain_line(phase, 40)));
+        }
         let text = self.render(event);
         let lines = self.stamped(view::at(event), &text);
         let live = self.live_line(view::at(event));
         self.screen.show(&lines, &live);
         self.live = !live.is_empty();
+        if let Event::PhaseFinished { .. } = event {
+            self.screen.phase(None);
+        }
     }
 
     /// Brings the live line up to this time; for the seconds in which no event comes.

@@ -1,4 +1,4 @@
-//! The report files of one run folder: `junit.xml`, `summary.md`, `run.json`.
+//! The report files of one run folder: `junit.xml`, `summary.md`, `results.json`, `run.json`.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,27 +7,50 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use model::{Event, Exit};
 
-use crate::{Joint, junit, markdown, run_json, verdict};
+use crate::{Child, Form, Joint, Results, junit, markdown, run_json, stages, verdict};
+
+/// The folder of the files for each stage.
+const STAGES: &str = "junit";
 
 /// Writes every report of these events into an existing folder and gives the run's verdict.
 ///
 /// Each file is complete or absent: it is written under another name first. An older one is replaced.
-pub fn write(dir: &Path, events: &[Event]) -> Result<Exit> {
-    replace(dir, "junit.xml", &junit(events)?)?;
+pub fn write(dir: &Path, events: &[Event], form: &Form) -> Result<Exit> {
+    replace(dir, "junit.xml", &junit(events, form)?)?;
+    write_stages(&dir.join(STAGES), &stages(events, form)?)?;
     replace(dir, "summary.md", markdown(events).as_bytes())?;
+    replace(dir, "results.json", Results::of(&[Child::of(events.to_vec())]).json().as_bytes())?;
     replace(dir, "run.json", run_json(events).as_bytes())?;
     Ok(verdict::exit(events))
 }
 
 /// Writes the reports of several runs into their common folder and gives the worst verdict.
-pub fn write_joint(dir: &Path, joint: &Joint) -> Result<Exit> {
-    replace(dir, "junit.xml", &junit::joint_junit(joint)?)?;
+pub fn write_joint(dir: &Path, joint: &Joint, form: &Form) -> Result<Exit> {
+    replace(dir, "junit.xml", &junit::joint_junit(joint, form)?)?;
     replace(dir, "summary.md", joint.markdown().as_bytes())?;
+    replace(dir, "results.json", Results::of(&joint.children).json().as_bytes())?;
     replace(dir, "run.json", joint.run_json().as_bytes())?;
     Ok(joint.exit())
 }
 
-fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+/// The files of the stages; those of an older report that has others are removed.
+fn write_stages(dir: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
+    let make = || format!("cannot make the folder {}", dir.display());
+    std::fs::create_dir_all(dir).with_context(make)?;
+    for (name, bytes) in files {
+        replace(dir, name, bytes)?;
+    }
+    for entry in std::fs::read_dir(dir).with_context(make)?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("junit_") && !files.iter().any(|(written, _)| *written == name) {
+            std::fs::remove_file(entry.path()).with_context(|| format!("cannot remove {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file completely or not at all; an older one is replaced.
+pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = dir.join(name);
     // No consumer's pattern (`junit*.xml`) matches this name.
     let partial = dir.join(format!(".{name}.partial"));
@@ -52,29 +75,37 @@ mod tests {
         let contents = || {
             let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(&dir)
                 .unwrap()
+                .chain(std::fs::read_dir(dir.join(STAGES)).unwrap())
                 .map(|entry| entry.unwrap())
+                .filter(|entry| entry.path().is_file())
                 .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
                 .collect();
             files.sort();
             files
         };
-        assert_eq!(write(&dir, &fixture::run()).unwrap(), Exit::Conformance);
+        assert_eq!(write(&dir, &fixture::run(), &Form::default()).unwrap(), Exit::Conformance);
         let first = contents();
-        assert_eq!(
-            first.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-            ["junit.xml", "run.json", "summary.md"]
-        );
-        assert_eq!(write(&dir, &fixture::run()).unwrap(), Exit::Conformance);
+        let stages = ["boot", "build", "cc", "list", "run", "rv", "storage", "suite", "teardown", "watch"];
+        let names: Vec<&str> = first.iter().map(|(name, _)| name.as_str()).collect();
+        let stages = stages.map(|stage| format!("junit_mix64-{stage}.xml"));
+        let wanted: Vec<&str> = ["junit.xml"]
+            .into_iter()
+            .chain(stages.iter().map(String::as_str))
+            .chain(["results.json", "run.json", "summary.md"])
+            .collect();
+        assert_eq!(names, wanted);
+        assert_eq!(write(&dir, &fixture::run(), &Form::default()).unwrap(), Exit::Conformance);
         assert!(contents() == first, "the files of equal events differ");
         // An older report is replaced by that of other events.
-        assert_eq!(write(&dir, &[]).unwrap(), Exit::NothingRan);
-        assert!(contents().iter().zip(&first).all(|(new, old)| new != old));
+        assert_eq!(write(&dir, &[], &Form::default()).unwrap(), Exit::NothingRan);
+        assert!(contents().iter().all(|new| !first.contains(new)));
+        assert_eq!(contents().len(), 5, "stages of the older report are left");
         std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn a_folder_that_is_not_there_is_named() {
-        let error = write(Path::new("/nonexistent/run"), &fixture::run()).unwrap_err();
+        let error = write(Path::new("/nonexistent/run"), &fixture::run(), &Form::default()).unwrap_err();
         assert_eq!(error.to_string(), "cannot write the report /nonexistent/run/junit.xml");
     }
 }

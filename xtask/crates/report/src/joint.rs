@@ -9,9 +9,10 @@ use model::{Event, Exit, Timestamp};
 use serde::Serialize;
 
 use crate::markdown::{FILE_BYTES, cell, details, fenced};
+use crate::merge::Attempt;
 use crate::run_json::Ending;
 use crate::text::{cut_middle, duration, plain_line, title};
-use crate::verdict::worse;
+use crate::verdict::{self, worse};
 use crate::view::{Counts, View};
 
 /// Longest explanation in a line.
@@ -37,7 +38,7 @@ pub struct Joint {
 /// One of them.
 #[derive(Clone, Debug)]
 pub struct Child {
-    /// GOARCH under test; also the name of its folder below the common one.
+    /// GOARCH under test.
     pub arch: String,
     pub provider: String,
     /// None: it did not begin.
@@ -45,6 +46,10 @@ pub struct Child {
     /// Why it did not begin, or what went wrong with its record.
     pub trouble: Option<String>,
     pub exit: Exit,
+    /// Its own reports, relative to the common ones; none if there are none, or somewhere else.
+    pub folder: Option<String>,
+    /// By case: results that others replaced, see [`crate::merge`].
+    pub earlier: BTreeMap<String, Vec<Attempt>>,
 }
 
 /// The keys in the order in which they are written.
@@ -158,13 +163,20 @@ fn broken_phases(view: &View<'_>, arch: &str) -> String {
 }
 
 impl Child {
+    /// A run with reports of its own, or none.
+    pub fn of(events: Vec<Event>) -> Child {
+        let view = View::of(&events);
+        let (arch, provider) = (view.arch().to_owned(), view.provider().to_owned());
+        let exit = verdict::exit(&events);
+        Child { arch, provider, events, trouble: None, exit, folder: None, earlier: BTreeMap::new() }
+    }
+
     fn entry(&self) -> ChildEntry<'_> {
         let view = View::of(&self.events);
-        let began = !self.events.is_empty();
         ChildEntry {
             arch: &self.arch,
             provider: &self.provider,
-            record: began.then(|| format!("{}/run.json", self.arch)),
+            record: self.folder.as_ref().map(|folder| format!("{folder}/run.json")),
             exit: Ending::of(self.exit),
             trouble: self.trouble.as_deref(),
             seconds: view.finished.map(|(_, seconds)| seconds),
@@ -182,9 +194,13 @@ impl Child {
             .as_ref()
             .map_or_else(Default::default, |booted| (cell(booted.execution), format!("{:.2}", booted.factor)));
         let time = view.finished.map_or_else(String::new, |(_, seconds)| duration(seconds));
+        let shard = view.run.and_then(|run| run.shard.as_ref());
+        let arch = cell(&shard.map_or_else(|| self.arch.clone(), |shard| format!("{} {shard}", self.arch)));
         // A link only where there is a page.
-        let arch = cell(&self.arch);
-        let arch = if self.events.is_empty() { arch } else { format!("[{arch}]({arch}/summary.md)") };
+        let arch = match &self.folder {
+            Some(folder) => format!("[{arch}]({}/summary.md)", cell(folder)),
+            None => arch,
+        };
         let counts: Counts = view.counts();
         let verdict = title(&self.exit.to_string());
         format!(

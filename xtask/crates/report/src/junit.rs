@@ -1,22 +1,52 @@
-//! `junit.xml`, through the `junit-report` crate.
+//! JUnit files, through the `junit-report` crate.
 //!
 //! That crate writes names raw into attributes and texts raw into CDATA sections, so nothing reaches it but `XmlText`
-//! (<https://github.com/bachp/junit-report-rs/issues/47>). It has no properties: the facts of the run are the output of
-//! the suite `phases`. Names carry the architecture because Jenkins merges suites of equal names.
+//! (<https://github.com/bachp/junit-report-rs/issues/47>). What it cannot write (counts of skips, properties, attempts)
+//! is added by `profile`. Names carry the architecture because Jenkins merges suites of equal names.
 
+mod profile;
+mod sheet;
 mod single;
+mod stages;
 
-use anyhow::{Result, anyhow};
-use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestResult, TestSuite};
+use std::collections::BTreeMap;
+
+use anyhow::Result;
 use model::{Event, Exit, Outcome};
 
 use crate::joint::Joint;
 use crate::machine;
-use crate::text::{XmlText, millis};
+use crate::merge::Attempt;
+use crate::text::XmlText;
 use crate::verdict;
 use crate::view::{Case, Phase, View};
 
+use sheet::Sheet;
 pub use single::{SingleCase, single_suite};
+pub use stages::stages;
+
+/// Which form of JUnit is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flavour {
+    /// What the schemas in use have in common, and every known consumer reads.
+    #[default]
+    Strict,
+    /// With attempts as Maven's Surefire writes them: `flakyFailure`, `rerunError` and the like.
+    Surefire,
+    /// With file and line of the check, and properties of each case. TestGrid makes metrics of those that are numbers.
+    Extended,
+}
+
+/// Where each check is written, by id: a file relative to the checkout, and a line.
+pub type Places = BTreeMap<String, (String, usize)>;
+
+/// How a file is written, beside what stands in it.
+#[derive(Clone, Debug, Default)]
+pub struct Form {
+    pub flavour: Flavour,
+    /// For the flavour `Extended`.
+    pub places: Places,
+}
 
 /// How a case stands in the file.
 enum Mark {
@@ -26,7 +56,7 @@ enum Mark {
     Error,
 }
 
-/// Everything that the crate is given of one case.
+/// Everything that is written of one case.
 struct Entry {
     name: XmlText,
     class: XmlText,
@@ -37,33 +67,32 @@ struct Entry {
     message: XmlText,
     text: XmlText,
     output: Option<XmlText>,
+    /// The check's id.
+    check: String,
+    properties: Vec<(String, String)>,
+    attempts: Vec<Attempt>,
 }
 
 /// The file's bytes: a suite for the phases and one for each group of checks. Never without a case.
-pub fn junit(events: &[Event]) -> Result<Vec<u8>> {
+pub fn junit(events: &[Event], form: &Form) -> Result<Vec<u8>> {
     let view = View::of(events);
     let prefix = format!("archproof.{}.{}{}", view.arch(), view.provider(), shard(&view));
-    let mut report = Report::new();
-    let (entries, groups) = entries(&view, verdict::exit(events));
-    let mut suite = suite(&view, &format!("{prefix}.phases"), entries);
-    suite.system_out = Some(XmlText::output(facts(&view)).cdata());
-    report.add_testsuite(suite);
-    for (group, entries) in groups {
-        report.add_testsuite(self::suite(&view, &format!("{prefix}.{group}"), entries));
-    }
-    written(&report)
+    let (entries, groups) = entries(&view, verdict::exit(events), &BTreeMap::new());
+    let phases = Sheet { output: Some(told(&view)), ..Sheet::of(&view, &format!("{prefix}.phases"), entries) };
+    let groups = groups.into_iter().map(|(group, entries)| Sheet::of(&view, &format!("{prefix}.{group}"), entries));
+    profile::written(std::iter::once(phases).chain(groups).collect(), form)
 }
 
 /// The file for several runs: a suite for each, named after its architecture and provider. Names and classes of the
 /// cases are those of the run's own file.
-pub(crate) fn joint_junit(joint: &Joint) -> Result<Vec<u8>> {
-    let mut report = Report::new();
+pub(crate) fn joint_junit(joint: &Joint, form: &Form) -> Result<Vec<u8>> {
+    let mut sheets = Vec::new();
     for child in &joint.children {
         let view = View::of(&child.events);
         let class = format!("archproof.{}.phases", child.arch);
         let mut all = Vec::new();
         if !child.events.is_empty() {
-            let (phases, groups) = entries(&view, verdict::exit(&child.events));
+            let (phases, groups) = entries(&view, verdict::exit(&child.events), &child.earlier);
             all.extend(phases.into_iter().chain(groups.into_iter().flat_map(|(_, entries)| entries)));
         }
         if child.trouble.is_some() || !all.iter().any(Entry::is_red) && child.exit != Exit::Ok {
@@ -71,18 +100,10 @@ pub(crate) fn joint_junit(joint: &Joint) -> Result<Vec<u8>> {
             let kind = if child.exit == Exit::Interrupted { "interrupted" } else { "infrastructure" };
             all.push(Entry::error("harness", &class, kind, &why));
         }
-        let mut suite = suite(&view, &format!("archproof.{}.{}{}", child.arch, child.provider, shard(&view)), all);
-        suite.system_out = Some(XmlText::output(facts(&view)).cdata());
-        report.add_testsuite(suite);
+        let name = format!("archproof.{}.{}{}", child.arch, child.provider, shard(&view));
+        sheets.push(Sheet { output: Some(told(&view)), ..Sheet::of(&view, &name, all) });
     }
-    written(&report)
-}
-
-fn written(report: &Report) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    report.write_xml(&mut bytes).map_err(|error| anyhow!("cannot make junit.xml: {error}"))?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    profile::written(sheets, form)
 }
 
 /// `.shard-2-of-4`, or nothing. It is in the names of suites, which Jenkins would merge, and of what every shard has;
@@ -93,14 +114,21 @@ fn shard(view: &View<'_>) -> String {
 }
 
 /// The cases of the phases, and those of each group of checks.
-fn entries<'a>(view: &View<'a>, exit: Exit) -> (Vec<Entry>, Vec<(&'a str, Vec<Entry>)>) {
+fn entries<'a>(
+    view: &View<'a>,
+    exit: Exit,
+    earlier: &BTreeMap<String, Vec<Attempt>>,
+) -> (Vec<Entry>, Vec<(&'a str, Vec<Entry>)>) {
     let class = format!("archproof.{}", view.arch());
     let of_phases = format!("{class}{}.phases", shard(view));
     let mut entries = phases(view, &of_phases);
     let groups: Vec<(&str, Vec<Entry>)> = view
         .by_group()
         .into_iter()
-        .map(|(group, cases)| (group, cases.iter().map(|case| checked(case, &format!("{class}.{group}"))).collect()))
+        .map(|(group, cases)| {
+            let class = format!("{class}.{group}");
+            (group, cases.iter().map(|case| checked(case, &class, earlier.get(case.name))).collect())
+        })
         .collect();
     let red = entries.iter().chain(groups.iter().flat_map(|(_, entries)| entries)).any(Entry::is_red);
     entries.push(whole_run(view, &of_phases, exit, red));
@@ -124,8 +152,9 @@ fn phases(view: &View<'_>, class: &str) -> Vec<Entry> {
     view.phases.iter().map(entry).collect()
 }
 
-fn checked(case: &Case<'_>, class: &str) -> Entry {
+fn checked(case: &Case<'_>, class: &str, earlier: Option<&Vec<Attempt>>) -> Entry {
     let mut entry = Entry::new(case.name, class, case.seconds, &case.outcome);
+    entry.attempts = earlier.cloned().unwrap_or_default();
     let Some(facts) = &case.facts else {
         entry.kind = "interrupted";
         return entry;
@@ -141,6 +170,16 @@ fn checked(case: &Case<'_>, class: &str) -> Entry {
         let lines: Vec<String> = facts.counters.iter().map(|(name, number)| format!("{name}: {number}")).collect();
         entry.output = Some(XmlText::output(lines.join("\n")));
     }
+    entry.check = facts.check.to_owned();
+    let words = [
+        ("level", facts.level_word()),
+        ("profile", facts.profile),
+        ("requirement", facts.requirement),
+        ("source", facts.source),
+        ("repeat", facts.repeat),
+    ];
+    entry.properties.extend(words.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    entry.properties.extend(facts.counters.iter().map(|(name, number)| (name.clone(), number.to_string())));
     entry
 }
 
@@ -157,24 +196,37 @@ fn whole_run(view: &View<'_>, class: &str, exit: Exit, red: bool) -> Entry {
 }
 
 /// What a reader of the file alone must know.
-fn facts(view: &View<'_>) -> String {
-    let mut lines = Vec::new();
-    if let Some(run) = view.run {
-        lines.extend([format!("run: {}", run.id), format!("harness: {}", run.harness), format!("host: {}", run.host)]);
-        lines.extend(run.sources.iter().map(|(set, source)| format!("source of {set}: {source}")));
-        lines.extend(run.shard.iter().map(|shard| format!("shard: {shard}")));
-        lines.extend([format!("seed: {}", run.seed), format!("repeat: {}", run.command)]);
-    }
-    if let Some(booted) = &view.booted {
-        lines.extend([format!("execution: {}", booted.execution), format!("factor: {}", booted.factor)]);
-        lines.extend(booted.versions.iter().map(|(server, version)| format!("version of {server}: {version}")));
-    }
+fn told(view: &View<'_>) -> XmlText {
+    let mut lines: Vec<String> = facts(view).into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
     if let Some(machine) = view.machine() {
-        lines.extend(machine::facts(machine).into_iter().map(|(name, value)| format!("{name}: {value}")));
         lines.extend(machine::notes(machine).iter().map(|note| format!("note: {note}")));
     }
     lines.extend(view.notes.iter().map(|note| format!("note: {note}")));
-    lines.join("\n")
+    XmlText::output(lines.join("\n"))
+}
+
+/// The same without the notes, as names and values.
+fn facts(view: &View<'_>) -> Vec<(String, String)> {
+    let mut facts: Vec<(String, String)> = Vec::new();
+    let mut fact = |name: &str, value: &str| facts.push((name.to_owned(), value.to_owned()));
+    if let Some(run) = view.run {
+        fact("run", &run.id);
+        fact("harness", &run.harness);
+        fact("host", &run.host);
+        run.sources.iter().for_each(|(set, source)| fact(&format!("source of {set}"), source));
+        run.shard.iter().for_each(|shard| fact("shard", shard));
+        fact("seed", &run.seed.to_string());
+        fact("repeat", &run.command);
+    }
+    if let Some(booted) = &view.booted {
+        fact("execution", booted.execution);
+        fact("factor", &booted.factor.to_string());
+        booted.versions.iter().for_each(|(server, version)| fact(&format!("version of {server}"), version));
+    }
+    if let Some(machine) = view.machine() {
+        machine::facts(machine).iter().for_each(|(name, value)| fact(name, value));
+    }
+    facts
 }
 
 impl Entry {
@@ -200,6 +252,9 @@ impl Entry {
             text: XmlText::failure(&message),
             message: XmlText::message(message),
             output: None,
+            check: String::new(),
+            properties: Vec::new(),
+            attempts: Vec::new(),
         }
     }
 
@@ -212,41 +267,6 @@ impl Entry {
     fn is_red(&self) -> bool {
         matches!(self.mark, Mark::Failure | Mark::Error)
     }
-}
-
-fn suite(view: &View<'_>, name: &str, entries: Vec<Entry>) -> TestSuite {
-    let mut suite = TestSuite::new(XmlText::name(name).as_str());
-    // Jenkins would put it in front of the name.
-    suite.package = String::new();
-    // The crate's default is "localhost"; the kernel and machine say more and name nobody's computer.
-    suite.hostname = XmlText::message(view.run.map_or("unknown", |run| &run.host)).as_str().to_owned();
-    suite.timestamp = timestamp(view.started);
-    suite.testcases = entries.into_iter().map(test_case).collect();
-    suite
-}
-
-/// The only place where texts pass into the crate: attributes as they are, bodies as CDATA.
-fn test_case(entry: Entry) -> TestCase {
-    let type_ = entry.kind.to_owned();
-    let message = entry.message.as_str().to_owned();
-    let cause = Some(entry.text.cdata());
-    let mut case = TestCase::success(entry.name.as_str(), Duration::ZERO);
-    case.time = Duration::milliseconds(i64::try_from(millis(entry.seconds)).expect("millis gives at most 1e12"));
-    case.set_classname(entry.class.as_str());
-    case.system_out = entry.output.map(|output| output.cdata());
-    case.result = match entry.mark {
-        Mark::Success => TestResult::Success,
-        Mark::Skipped => TestResult::SkippedWithCause { type_, message, cause },
-        Mark::Failure => TestResult::Failure { type_, message, cause },
-        Mark::Error => TestResult::Error { type_, message, cause },
-    };
-    case
-}
-
-/// Whole seconds; 1970 for what is no time (the crate panics on years that RFC 3339 cannot write).
-fn timestamp(text: &str) -> OffsetDateTime {
-    let seconds = text.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
-    OffsetDateTime::from_unix_timestamp(seconds.max(0)).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

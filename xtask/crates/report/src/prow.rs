@@ -80,7 +80,7 @@ pub fn prow(record: &Record, job: &Job) -> Result<Vec<Object>> {
         object("build-log.txt", TEXT, build_log(record)),
     ];
     let junit = format!("artifacts/junit_{}_01.xml", plain_name(view.arch()).replace('_', "-"));
-    objects.push(object(&junit, XML, crate::junit(&record.events)?));
+    objects.push(object(&junit, XML, crate::junit(&record.events, &crate::Form::default())?));
     objects.push(object("artifacts/summary.md", MARKDOWN, crate::markdown(&record.events).into_bytes()));
     objects.push(object("artifacts/run.json", JSON, crate::run_json(&record.events).into_bytes()));
     for (name, bytes) in &record.logs {

@@ -50,6 +50,11 @@ impl XmlText {
         &self.0
     }
 
+    /// Cut in the middle to about so many bytes.
+    pub(crate) fn cut(&self, limit: usize) -> XmlText {
+        XmlText(cut_middle(self.0.clone(), limit))
+    }
+
     /// The text as it must stand between `<![CDATA[` and `]]>`: the end mark is split over two sections.
     pub fn cdata(&self) -> String {
         self.0.replace("]]>", "]]]]><![CDATA[>")

@@ -41,6 +41,7 @@ pub(crate) struct Case<'a> {
 
 /// What `CaseFinished` says about a case besides its end.
 pub(crate) struct Facts<'a> {
+    pub(crate) check: &'a str,
     pub(crate) profile: &'a str,
     pub(crate) level: Level,
     pub(crate) requirement: &'a str,
@@ -113,7 +114,7 @@ impl<'a> View<'a> {
                 if let Some(times) = running.get_mut(case.as_str()) {
                     *times = times.saturating_sub(1);
                 }
-                let facts = Facts { profile, level: *level, requirement, source, counters, repeat };
+                let facts = Facts { check, profile, level: *level, requirement, source, counters, repeat };
                 self.cases.push(Case {
                     name: case,
                     group: group(check),

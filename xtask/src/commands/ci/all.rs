@@ -6,7 +6,7 @@
 //! `progress::Lane`). So there is one process to interrupt, and one whose death takes every component along. Builds go
 //! one after the other: each uses all processors.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +23,7 @@ use super::{Ended, Setting, command, one, provider, way};
 use crate::budget::{self, Host};
 use crate::commands::{compare, print};
 use crate::failure::{Failure, OrExit};
+use crate::form::form;
 
 pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
     let begin = Instant::now();
@@ -43,8 +44,12 @@ pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Fa
         jobs,
         children,
     };
-    let written = report::write_joint(together.public(), &joint).or_exit(Exit::Infrastructure);
+    let written =
+        report::write_joint(together.public(), &joint, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
     joint.summary(&together.public().display().to_string()).lines().for_each(progress::say);
+    if let Some(github) = &setting.paths.github {
+        github.ended(&joint.children, &joint.markdown(), together.public(), joint.exit())?;
+    }
     let compared = compared(together.public(), &joint.children)?;
     if options.json {
         print(&joint.run_json());
@@ -127,5 +132,7 @@ fn child(setting: &Setting<'_>, together: &Together, target: &Target) -> Child {
     };
     let trouble = trouble.map(|error| format!("{error:#}"));
     trouble.iter().for_each(|trouble| progress::say(&format!("error: {trouble}")));
-    Child { arch: target.name.clone(), provider: provider(setting, target).name().into(), events, trouble, exit }
+    let folder = (!events.is_empty()).then(|| target.name.clone());
+    let provider = provider(setting, target).name().into();
+    Child { arch: target.name.clone(), provider, events, trouble, exit, folder, earlier: BTreeMap::new() }
 }

@@ -44,6 +44,16 @@ pub(super) fn change(lines: &[String], rows: impl FnOnce(&mut Vec<Row>)) {
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
+/// Writes between whole lines, and not on a terminal, where live lines would be torn.
+pub(super) fn raw(text: &str) {
+    let _board = BOARD.lock().unwrap_or_else(|e| e.into_inner());
+    let mut stderr = std::io::stderr().lock();
+    if !is_terminal() {
+        // Nobody is left to tell when stderr is closed.
+        let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+    }
+}
+
 /// Columns and lines of the terminal on stderr.
 fn size() -> (usize, usize) {
     let of = |given: u16, usual| if given == 0 { usual } else { usize::from(given) };

@@ -10,6 +10,9 @@ pub(super) const CLEAR: &str = "\r\x1b[K";
 pub trait Screen: Send {
     /// Shows whole lines, each ended by a newline, and then this live line; an empty one is none.
     fn show(&mut self, lines: &str, live: &str);
+
+    /// A phase begins, or with none ends. Lines in between belong to it.
+    fn phase(&mut self, _name: Option<&str>) {}
 }
 
 /// A writer on which nobody else writes.

@@ -4,10 +4,12 @@ use roxmltree::Document;
 
 use super::*;
 use crate::fixture;
-use crate::junit::joint_junit;
+use crate::junit::{Form, joint_junit};
 
 fn child(arch: &str, events: Vec<Event>, exit: Exit) -> Child {
-    Child { arch: arch.into(), provider: "process".into(), events, trouble: None, exit }
+    let folder = (!events.is_empty()).then(|| arch.to_owned());
+    let earlier = BTreeMap::new();
+    Child { arch: arch.into(), provider: "process".into(), events, trouble: None, exit, folder, earlier }
 }
 
 fn joint() -> Joint {
@@ -79,7 +81,7 @@ fn the_page_tells_again_what_went_wrong() {
 /// A suite for each architecture; the cases are those of the runs' own files, and what did not begin is an error.
 #[test]
 fn junit_has_a_suite_for_each_run() {
-    let text = String::from_utf8(joint_junit(&joint()).unwrap()).unwrap();
+    let text = String::from_utf8(joint_junit(&joint(), &Form::default()).unwrap()).unwrap();
     let file = Document::parse(&text).unwrap();
     let suites: Vec<_> = file.descendants().filter(|node| node.has_tag_name("testsuite")).collect();
     let names: Vec<&str> = suites.iter().map(|suite| suite.attribute("name").unwrap()).collect();
@@ -92,7 +94,7 @@ fn junit_has_a_suite_for_each_run() {
         cases.map(|case| (case.attribute("name").unwrap().to_owned(), red(&case))).collect()
     };
     assert_eq!(cases(0), [("run".to_owned(), false), ("watch.a".to_owned(), false)]);
-    let own = String::from_utf8(crate::junit(&fixture::run()).unwrap()).unwrap();
+    let own = String::from_utf8(crate::junit(&fixture::run(), &Form::default()).unwrap()).unwrap();
     let own = Document::parse(&own).unwrap().descendants().filter(|node| node.has_tag_name("testcase")).count();
     assert_eq!(cases(1).len(), own);
     assert_eq!(cases(2), [("harness".to_owned(), true)]);
@@ -105,7 +107,7 @@ fn a_red_verdict_is_never_a_green_file() {
         let mut joint = joint();
         joint.children.truncate(1);
         joint.children[0].exit = exit;
-        let text = String::from_utf8(joint_junit(&joint).unwrap()).unwrap();
+        let text = String::from_utf8(joint_junit(&joint, &Form::default()).unwrap()).unwrap();
         assert!(text.contains("<error"), "{exit}: {text}");
     }
 }
@@ -116,7 +118,7 @@ fn hostile_text_stays_in_its_place() {
         let mut joint = joint();
         joint.children[1].events = fixture::hostile(&text);
         joint.children[2].trouble = Some(text.clone());
-        let xml = String::from_utf8(joint_junit(&joint).unwrap()).unwrap();
+        let xml = String::from_utf8(joint_junit(&joint, &Form::default()).unwrap()).unwrap();
         Document::parse(&xml).unwrap_or_else(|error| panic!("{error}: {text:?}"));
         assert!(joint.markdown().len() <= FILE_BYTES);
         assert!(!joint.summary("x").contains(|c: char| c.is_control() && c != '\n'));

@@ -1,10 +1,9 @@
 //! A file with one suite of outcomes that belong to no run: what `cargo xtask compare` found.
 
 use anyhow::Result;
-use junit_report::{Report, TestSuite};
 use model::Outcome;
 
-use super::{Entry, test_case, timestamp, written};
+use super::{Entry, Form, Sheet, profile};
 use crate::text::XmlText;
 
 /// A case of such a suite.
@@ -18,18 +17,13 @@ pub struct SingleCase {
 
 /// The bytes of a file with the one suite. Never without a case: nothing at all is an error.
 pub fn single_suite(name: &str, started: &str, cases: &[SingleCase]) -> Result<Vec<u8>> {
-    let mut suite = TestSuite::new(XmlText::name(name).as_str());
-    suite.package = String::new();
-    suite.hostname = "unknown".into();
-    suite.timestamp = timestamp(started);
     let mut entries: Vec<Entry> = cases.iter().map(entry).collect();
     if entries.is_empty() {
         entries.push(Entry::error("compare", name, "nothing-ran", "there was nothing to compare"));
     }
-    suite.testcases = entries.into_iter().map(test_case).collect();
-    let mut report = Report::new();
-    report.add_testsuite(suite);
-    written(&report)
+    let (name, started) = (name.to_owned(), started.to_owned());
+    let sheet = Sheet { name, started, host: "unknown".into(), properties: Vec::new(), entries, output: None };
+    profile::written(vec![sheet], &Form::default())
 }
 
 fn entry(case: &SingleCase) -> Entry {

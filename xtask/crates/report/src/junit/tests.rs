@@ -6,7 +6,7 @@ use super::*;
 use crate::fixture;
 
 fn text_of(events: &[Event]) -> String {
-    String::from_utf8(junit(events).unwrap()).unwrap()
+    String::from_utf8(junit(events, &Form::default()).unwrap()).unwrap()
 }
 
 /// What a consumer sees of a case: class name, name, and of its mark: element, type, message, text.
@@ -43,8 +43,8 @@ fn every_outcome_has_its_element() {
         ["archproof.mix64.phases", "suite", "", "", ""],
         ["archproof.mix64.phases", "teardown", "", "", ""],
         ["archproof.mix64.phases", "run", "", "", ""],
-        ["archproof.mix64.cc", "cc.g[json]", "skipped", "need", "needs control over the store"],
-        ["archproof.mix64.list", "list.f", "skipped", "expected-failure", "expected failure: a bookmark is missing (https://example.org/issues/8)"],
+        ["archproof.mix64.cc", "cc.g[json]", "skipped", "", "needs control over the store"],
+        ["archproof.mix64.list", "list.f", "skipped", "", "expected failure: a bookmark is missing (https://example.org/issues/8)"],
         ["archproof.mix64.rv", "rv.e", "error", "timeout", "timed out waiting for a bookmark"],
         ["archproof.mix64.storage", "storage.c", "failure", "conformance", "passed, but a failure is expected: https://example.org/issues/7"],
         ["archproof.mix64.storage", "storage.d", "error", "infrastructure", "request: connection reset"],
@@ -81,15 +81,15 @@ fn the_phases_tell_of_the_machine() {
 fn suites_carry_names_counts_times_and_facts() {
     let text = text_of(&fixture::run());
     let file = Document::parse(&text).unwrap();
-    let suites: Vec<Node<'_, '_>> = file.root_element().children().collect();
+    let suites: Vec<Node<'_, '_>> = file.root_element().children().filter(Node::is_element).collect();
     let names: Vec<&str> = suites.iter().map(|suite| suite.attribute("name").unwrap()).collect();
     let groups = ["phases", "cc", "list", "rv", "storage", "watch"];
     assert_eq!(names, groups.map(|group| format!("archproof.mix64.process.{group}")));
     let storage: Vec<(&str, &str)> = suites[4].attributes().map(|a| (a.name(), a.value())).collect();
     #[rustfmt::skip]
     let wanted = [
-        ("id", "4"), ("name", "archproof.mix64.process.storage"), ("package", ""), ("tests", "2"), ("errors", "1"),
-        ("failures", "1"), ("hostname", "Linux 6.12.0 mix64"), ("timestamp", "2026-11-21T10:00:00Z"), ("time", "1"),
+        ("id", "4"), ("name", "archproof.mix64.process.storage"), ("tests", "2"), ("failures", "1"), ("errors", "1"),
+        ("skipped", "0"), ("time", "1.000"), ("timestamp", "2026-11-21T10:00:00Z"), ("hostname", "Linux 6.12.0 mix64"),
     ];
     assert_eq!(storage, wanted);
     let facts = suites[0].children().next_back().unwrap();
@@ -108,10 +108,13 @@ fn hostile_text_in_every_field_is_read_back_by_two_readers() {
         assert_eq!(cases.len(), 7 + 7 + 1);
         // The XML reader sees what `XmlText` holds, neither more nor less.
         let name = XmlText::name(&raw);
+        // All cases of this run have the same name, so the later ones were told apart.
+        let names: Vec<XmlText> = (2..9).map(|n| XmlText::name(format!("({n}) {}", name.as_str()))).collect();
         let failures: Vec<&[&str; 6]> = cases.iter().filter(|case| case[2] == "failure" && case[1] != "run").collect();
         assert_eq!(failures.len(), 2);
         for failure in failures {
-            assert_eq!(failure[1], name.as_str());
+            let empty = name.as_str().trim().is_empty() && failure[1].ends_with("(no name)");
+            assert!(empty || names.iter().any(|name| failure[1] == name.as_str()), "{:?}", failure[1]);
         }
         let failed = cases.iter().find(|case| case[2] == "failure").unwrap();
         assert_eq!(failed[4], XmlText::message(&raw).as_str());

@@ -1,0 +1,238 @@
+//! Whether everything that had to run did, and ended well: the one decision that a matrix of jobs is required to pass.
+//!
+//! An architecture without a result, or with only some of its shards, fails: a job that was lost is not a job that
+//! passed. What an experimental architecture ends with is a warning.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Exit;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::joint::Child;
+use crate::results::{Counts, Results, RunResult};
+use crate::verdict::worse;
+
+/// The decision, and what it rests on. Also the file `gate.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Gate {
+    pub passed: bool,
+    /// Exit code of `cargo xtask report gate`.
+    pub code: u8,
+    pub architectures: Vec<ArchGate>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ArchGate {
+    pub arch: String,
+    pub experimental: bool,
+    pub standing: Standing,
+    /// Exit code of the worst of its runs; 102 without any.
+    pub code: u8,
+    /// What is not as it should be, a line each.
+    pub why: Vec<String>,
+    pub counts: Counts,
+    /// Cases that passed only in a later attempt.
+    pub flaky: Vec<String>,
+    pub runs: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    Passed,
+    /// Experimental and not as it should be.
+    Warning,
+    Failed,
+}
+
+impl Gate {
+    /// Decides over merged runs. Architectures that are not expected, but there, are judged as well.
+    pub fn of(children: &[Child], expected: &BTreeSet<String>, experimental: &BTreeSet<String>) -> Gate {
+        let results = Results::of(children);
+        let mut runs: BTreeMap<&str, Vec<(&RunResult, Exit)>> =
+            expected.iter().map(|arch| (arch.as_str(), Vec::new())).collect();
+        for (run, child) in results.runs.iter().zip(children) {
+            runs.entry(&run.arch).or_default().push((run, child.exit));
+        }
+        let judged: Vec<(ArchGate, Exit)> =
+            runs.into_iter().map(|(arch, runs)| judge(arch, &runs, experimental.contains(arch))).collect();
+        let failed = judged.iter().filter(|(arch, _)| arch.standing == Standing::Failed).map(|(_, exit)| *exit);
+        let mut exit = failed.reduce(worse).unwrap_or(Exit::Ok);
+        // Warnings alone are no evidence.
+        if exit == Exit::Ok && !judged.iter().any(|(arch, _)| arch.standing == Standing::Passed) {
+            exit = Exit::NothingRan;
+        }
+        let architectures = judged.into_iter().map(|(arch, _)| arch).collect();
+        Gate { passed: exit == Exit::Ok, code: exit.code(), architectures }
+    }
+
+    /// As the command ends.
+    pub fn exit(&self) -> Exit {
+        let codes = [Exit::Ok, Exit::NothingRan, Exit::Conformance, Exit::Infrastructure, Exit::Build];
+        let more = [Exit::Interrupted, Exit::TargetData, Exit::Usage, Exit::Internal];
+        codes.into_iter().chain(more).find(|exit| exit.code() == self.code).unwrap_or(Exit::Internal)
+    }
+
+    /// A line for each architecture, the decision last.
+    pub fn lines(&self) -> Vec<String> {
+        let width = self.architectures.iter().map(|arch| arch.arch.len()).max().unwrap_or_default();
+        let line = |arch: &ArchGate| {
+            let mut text = format!("{:width$}  {:7}  {}", arch.arch, arch.standing.word(), arch.counts.sentence());
+            arch.why.iter().for_each(|why| text += &format!("; {why}"));
+            if !arch.flaky.is_empty() {
+                text += &format!("; flaky: {}", arch.flaky.join(", "));
+            }
+            text
+        };
+        let decision = if self.passed { "the gate is passed" } else { "the gate is closed" };
+        self.architectures.iter().map(line).chain([format!("{decision} (exit {})", self.code)]).collect()
+    }
+}
+
+impl Standing {
+    pub fn word(self) -> &'static str {
+        match self {
+            Standing::Passed => "passed",
+            Standing::Warning => "warning",
+            Standing::Failed => "failed",
+        }
+    }
+}
+
+fn judge(arch: &str, runs: &[(&RunResult, Exit)], experimental: bool) -> (ArchGate, Exit) {
+    let mut exit = runs.iter().map(|(_, exit)| *exit).reduce(worse).unwrap_or(Exit::Infrastructure);
+    let mut why: Vec<String> = Vec::new();
+    if runs.is_empty() {
+        why.push("it has no result: its job was lost, or did not upload any".into());
+    }
+    for (run, _) in runs.iter().filter(|(run, _)| !run.verdict.is_ok()) {
+        let short = run.cut_short.as_ref().map_or_else(String::new, |short| format!(" ({short})"));
+        why.push(format!("{}: {}{short}", run.label(), run.verdict.meaning));
+    }
+    let lost = lost_shards(runs);
+    if !lost.is_empty() {
+        exit = worse(exit, Exit::Infrastructure);
+        why.push(format!("no result of shard {}", lost.join(", ")));
+    }
+    let standing = match (exit, experimental) {
+        (Exit::Ok, _) => Standing::Passed,
+        (_, true) => Standing::Warning,
+        (_, false) => Standing::Failed,
+    };
+    let cases = || runs.iter().flat_map(|(run, _)| &run.cases);
+    let gate = ArchGate {
+        arch: arch.to_owned(),
+        experimental,
+        standing,
+        code: exit.code(),
+        why,
+        counts: cases().map(|case| case.outcome).collect(),
+        flaky: cases().filter(|case| case.is_flaky()).map(|case| case.name.clone()).collect(),
+        runs: runs.iter().map(|(run, _)| run.id.clone()).collect(),
+    };
+    (gate, exit)
+}
+
+/// `2/4` where 1/4, 3/4 and 4/4 are there, for each provider and sources; a whole run stands for all its shards.
+fn lost_shards(runs: &[(&RunResult, Exit)]) -> Vec<String> {
+    let mut seen: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
+    for (run, _) in runs {
+        let parts = run.shard.as_deref().and_then(|shard| shard.split_once('/'));
+        if let Some((Ok(index), Ok(of))) = parts.map(|(index, of)| (index.parse::<u32>(), of.parse::<u32>())) {
+            seen.entry((&run.provider, &run.sources, of)).or_default().insert(index);
+        }
+    }
+    let whole = |provider, sources| {
+        runs.iter().any(|(run, _)| run.shard.is_none() && &run.provider == provider && &run.sources == sources)
+    };
+    let mut lost = Vec::new();
+    for ((provider, sources, of), indices) in seen {
+        if !whole(provider, sources) {
+            lost.extend((1..=of).filter(|index| !indices.contains(index)).map(|index| format!("{index}/{of}")));
+        }
+    }
+    lost
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Event, Outcome, RunInfo};
+
+    use super::*;
+    use crate::fixture;
+    use crate::merge::merge;
+
+    fn run(arch: &str, shard: Option<&str>, outcome: Outcome) -> Vec<Event> {
+        let info = RunInfo { arch: arch.into(), shard: shard.map(str::to_owned), ..fixture::info() };
+        let mut events = vec![
+            Event::RunStarted { at: fixture::at(0), run: info },
+            fixture::planned(1),
+            fixture::case("a.a", outcome),
+        ];
+        events.push(fixture::finished(crate::verdict::so_far(&events)));
+        events
+    }
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn gate(runs: Vec<Vec<Event>>, expected: &[&str], experimental: &[&str]) -> Gate {
+        Gate::of(&merge(runs), &set(expected), &set(experimental))
+    }
+
+    /// What it is about, the runs, what is expected, what is experimental, how the gate ends.
+    type Row<'a> = (&'a str, Vec<Vec<Event>>, &'a [&'a str], &'a [&'a str], Exit);
+
+    #[test]
+    fn the_gate_opens_only_for_whole_results() {
+        let pass = |arch: &str| run(arch, None, Outcome::Passed);
+        let fail = |arch: &str| run(arch, None, Outcome::failed("x"));
+        let shard = |n: &str| run("one", Some(n), Outcome::Passed);
+        let skip = |arch: &str| run(arch, None, Outcome::Skipped { need: "x".into() });
+        let killed = |arch: &str| pass(arch)[..2].to_vec();
+        #[rustfmt::skip]
+        let table: Vec<Row<'_>> = vec![
+            ("all there", vec![pass("one"), pass("two")], &["one", "two"], &[], Exit::Ok),
+            ("one missing", vec![pass("one")], &["one", "two"], &[], Exit::Infrastructure),
+            ("experimental missing", vec![pass("one")], &["one", "two"], &["two"], Exit::Ok),
+            ("nothing at all", vec![], &["one"], &[], Exit::Infrastructure),
+            ("nothing wanted, nothing there", vec![], &[], &[], Exit::NothingRan),
+            ("failure", vec![pass("one"), fail("two")], &["one", "two"], &[], Exit::Conformance),
+            ("experimental failure", vec![pass("one"), fail("two")], &["one", "two"], &["two"], Exit::Ok),
+            ("only experimental, failed", vec![fail("two")], &["two"], &["two"], Exit::NothingRan),
+            ("only experimental, passed", vec![pass("two")], &["two"], &["two"], Exit::Ok),
+            ("not expected, failed", vec![pass("one"), fail("two")], &["one"], &[], Exit::Conformance),
+            ("only skips", vec![skip("one")], &["one"], &[], Exit::NothingRan),
+            ("killed", vec![killed("one")], &["one"], &[], Exit::Interrupted),
+            ("an empty log", vec![pass("one"), vec![]], &["one"], &[], Exit::NothingRan),
+            ("all shards", vec![shard("1/2"), shard("2/2")], &["one"], &[], Exit::Ok),
+            ("a shard is lost", vec![shard("1/3"), shard("3/3")], &["one"], &[], Exit::Infrastructure),
+            ("whole run beside a shard", vec![pass("one"), shard("1/3")], &["one"], &[], Exit::Ok),
+        ];
+        for (what, runs, expected, experimental, wanted) in table {
+            let gate = gate(runs, expected, experimental);
+            assert_eq!(gate.exit(), wanted, "{what}: {:?}", gate.lines());
+            assert_eq!(gate.passed, wanted == Exit::Ok, "{what}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_missing_and_what_was_flaky() {
+        let error = run("one", None, Outcome::errored("request", "reset"));
+        let mut pass = run("one", None, Outcome::Passed);
+        if let Event::RunStarted { at, .. } = &mut pass[0] {
+            *at = fixture::at(9);
+        }
+        let gate =
+            gate(vec![error, pass, run("two", Some("1/2"), Outcome::Passed)], &["one", "two", "three"], &["three"]);
+        let wanted = [
+            "one    passed   1 passed; flaky: a.a",
+            "three  warning  no cases; it has no result: its job was lost, or did not upload any",
+            "two    failed   1 passed; no result of shard 2/2",
+            "the gate is closed (exit 102)",
+        ];
+        assert_eq!(gate.lines(), wanted);
+    }
+}

@@ -1,0 +1,244 @@
+//! What GitHub Actions reads of a run: workflow commands, annotations, the step summary, outputs. Only texts are made
+//! here; whether a run is inside of Actions, and where its files are, the command line knows.
+
+use std::fmt::Write;
+
+use crate::gate::{Gate, Standing};
+use crate::joint::Child;
+use crate::junit::Places;
+use crate::markdown::cell;
+use crate::results::{CaseResult, Results, RunResult};
+use crate::text::{cut_end, plain};
+
+/// The runner drops a larger summary of a step.
+pub const SUMMARY_BYTES: usize = 1 << 20;
+/// GitHub shows ten annotations of a kind for each step; the last of ours tells of the rest.
+const ANNOTATIONS: usize = 10;
+/// Longest message of an annotation; the page shows a few lines.
+const MESSAGE_BYTES: usize = 2 << 10;
+/// Below the part of a page that is cut off.
+const CUT: &str =
+    "\n\n**The rest is left out: a step's summary holds 1 MiB. All of it is in `summary.md` of the run.**\n";
+
+/// `::group::NAME`.
+pub fn group(name: &str) -> String {
+    format!("::group::{}\n", data(name))
+}
+
+pub const END_GROUP: &str = "::endgroup::\n";
+
+/// From here on the runner takes no commands, until [`resume`] with the same token. What is printed in between may hold
+/// text of others, which could otherwise set variables of the job.
+pub fn stop(token: &str) -> String {
+    format!("::stop-commands::{token}\n")
+}
+
+pub fn resume(token: &str) -> String {
+    format!("::{token}::\n")
+}
+
+/// An error for each case, phase or run that is not as expected, broken promises first; at most ten, and the last one
+/// counts the rest. A warning for what is flaky.
+pub fn annotations(children: &[Child], places: &Places) -> Vec<String> {
+    let results = Results::of(children);
+    let mut errors: Vec<String> = Vec::new();
+    let red = || results.runs.iter().flat_map(|run| run.cases.iter().map(move |case| (run, case)));
+    for (run, case) in red().filter(|(_, case)| case.outcome.is_broken()) {
+        errors.push(of_case(run, case, places));
+    }
+    for (run, case) in red().filter(|(_, case)| case.outcome.is_red() && !case.outcome.is_broken()) {
+        errors.push(of_case(run, case, places));
+    }
+    for run in &results.runs {
+        for phase in run.phases.iter().filter(|phase| phase.outcome.is_red()) {
+            errors.push(annotation(
+                "error",
+                &format!("{}: {} {}", run.arch, phase.name, phase.outcome.text()),
+                None,
+                &phase.message,
+            ));
+        }
+        let silent =
+            run.cases.iter().all(|case| !case.outcome.is_red()) && run.phases.iter().all(|p| !p.outcome.is_red());
+        if !run.verdict.is_ok() && silent {
+            let why = run.trouble.as_ref().or(run.cut_short.as_ref()).unwrap_or(&run.verdict.meaning);
+            errors.push(annotation("error", &format!("{}: {}", run.arch, run.verdict.meaning), None, why));
+        }
+    }
+    let mut all = limited(errors, "error");
+    let flaky = red().filter(|(_, case)| case.is_flaky());
+    let told = |(run, case): (&RunResult, &CaseResult)| {
+        let title = format!("{} on {}: flaky", case.name, run.arch);
+        annotation("warning", &title, places.get(&case.check), "it passed only in a later attempt")
+    };
+    all.extend(limited(flaky.map(told).collect(), "warning"));
+    all
+}
+
+/// The annotations of a gate: an error for what closes it, a warning for what is experimental.
+pub fn gate_annotations(gate: &Gate) -> Vec<String> {
+    let with = |standing: Standing, kind: &str| -> Vec<String> {
+        let archs = gate.architectures.iter().filter(|arch| arch.standing == standing);
+        let text = archs
+            .map(|arch| annotation(kind, &format!("{}: {}", arch.arch, standing.word()), None, &arch.why.join("\n")));
+        limited(text.collect(), kind)
+    };
+    [with(Standing::Failed, "error"), with(Standing::Warning, "warning")].concat()
+}
+
+/// The gate as a page for the step summary.
+pub fn gate_page(gate: &Gate) -> String {
+    let mut page = format!("# Gate: {} (exit {})\n\n", if gate.passed { "passed" } else { "closed" }, gate.code);
+    page += "| architecture | | cases | why |\n| --- | --- | --- | --- |\n";
+    for arch in &gate.architectures {
+        let experimental = if arch.experimental { " (experimental)" } else { "" };
+        let why = arch.why.iter().cloned().chain(arch.flaky.iter().map(|case| format!("flaky: {case}")));
+        let why = why.collect::<Vec<_>>().join("; ");
+        let (counts, word) = (arch.counts.sentence(), arch.standing.word());
+        // A String takes everything.
+        let _ = writeln!(page, "| {}{experimental} | {word} | {counts} | {} |", cell(&arch.arch), cell(&why));
+    }
+    page + "\n"
+}
+
+/// As much of a page as fits behind `taken` bytes of the same step: whole lines, no code block left open, and a line
+/// that says so.
+pub fn summary(page: &str, taken: usize) -> String {
+    let room = SUMMARY_BYTES.saturating_sub(taken);
+    if page.len() <= room {
+        return page.to_owned();
+    }
+    // A fence that is closed for its author, and a few bytes to spare.
+    let room = room.saturating_sub(CUT.len() + 64);
+    let mut kept = String::new();
+    let mut fence: Option<&str> = None;
+    for line in page.split_inclusive('\n') {
+        if kept.len() + line.len() > room {
+            break;
+        }
+        let ticks = &line[..line.len() - line.trim_start_matches('`').len()];
+        match fence {
+            Some(open) if ticks.len() >= open.len() && line.trim_end() == ticks => fence = None,
+            None if ticks.len() >= 3 => fence = Some(ticks),
+            _ => {}
+        }
+        kept += line;
+    }
+    let close = fence.map_or_else(String::new, |fence| format!("{fence}\n"));
+    if kept.is_empty() && room == 0 { String::new() } else { kept + &close + CUT.trim_start_matches('\n') }
+}
+
+/// A line for `$GITHUB_OUTPUT`. Values are ours: names, numbers, paths; a line end in one would be another output.
+pub fn output(name: &str, value: &str) -> String {
+    format!("{name}={}\n", value.replace(['\r', '\n'], " "))
+}
+
+fn limited(mut all: Vec<String>, kind: &str) -> Vec<String> {
+    if all.len() > ANNOTATIONS {
+        let more = all.len() - (ANNOTATIONS - 1);
+        all.truncate(ANNOTATIONS - 1);
+        all.push(annotation(
+            kind,
+            &format!("{more} more"),
+            None,
+            "they are in the summary of the step and in junit.xml",
+        ));
+    }
+    all
+}
+
+fn of_case(run: &RunResult, case: &CaseResult, places: &Places) -> String {
+    let title = format!("{} on {}: {}", case.name, run.arch, case.outcome.text());
+    let mut message = case.message.clone();
+    if !case.requirement.is_empty() {
+        message += &format!("\nRequirement: {}", case.requirement);
+    }
+    if !case.repeat.is_empty() {
+        message += &format!("\nRepeat: {}", case.repeat);
+    }
+    annotation("error", &title, places.get(&case.check), &message)
+}
+
+fn annotation(kind: &str, title: &str, place: Option<&(String, usize)>, message: &str) -> String {
+    let place = place.map_or_else(String::new, |(file, line)| format!("file={},line={line},", property(file)));
+    let message = cut_end(&plain(message), MESSAGE_BYTES);
+    format!("::{kind} {place}title={}::{}\n", property(&cut_end(&plain(title), 255)), data(&message))
+}
+
+/// As the runner reads it back: <https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs>.
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Exit, Outcome};
+
+    use super::*;
+    use crate::{fixture, markdown};
+
+    #[test]
+    fn what_is_red_is_annotated_where_it_is_written() {
+        let places = [("watch.ordered".to_owned(), ("checks/a,b.rs".to_owned(), 7))].into();
+        let all = annotations(&[Child::of(fixture::run())], &places);
+        #[rustfmt::skip]
+        let wanted = [
+            "::error title=storage.c on mix64%3A unexpected pass::passed, but a failure is expected: https://example.org/issues/7%0ARequirement: What storage.c asks for.%0ARepeat: cargo xtask ci --check storage.c --seed 42\n",
+            "::error file=checks/a%2Cb.rs,line=7,title=watch.ordered on mix64%3A failed::revision 7 was delivered after 9%0Ain stream 3%0ARequirement: What watch.ordered asks for.%0ARepeat: cargo xtask ci --check watch.ordered --seed 42\n",
+        ];
+        assert_eq!(all[..2], wanted);
+        assert_eq!(all.len(), 4, "{all:?}");
+        let nothing = annotations(&[Child::of(vec![fixture::started(), fixture::finished(Exit::Ok)])], &places);
+        assert_eq!(nothing, ["::error title=mix64%3A nothing ran::nothing ran\n"]);
+    }
+
+    #[test]
+    fn no_text_makes_a_command_of_its_own_and_ten_are_enough() {
+        for text in fixture::hostile_texts() {
+            let text = format!("{text}\n::error::mine\r\n::add-mask::x");
+            for line in annotations(&[Child::of(fixture::hostile(&text))], &Places::new()) {
+                assert!(
+                    line.ends_with('\n') && line.trim_end().lines().count() == 1 && !line.contains('\r'),
+                    "{line:?}"
+                );
+                assert!(line.starts_with("::error "), "{line:?}");
+            }
+        }
+        let mut events = vec![fixture::started()];
+        events.extend((0..30).map(|number| fixture::case(&format!("a.n{number}"), Outcome::failed("x"))));
+        events.push(fixture::finished(Exit::Conformance));
+        let all = annotations(&[Child::of(events)], &Places::new());
+        assert_eq!(all.len(), 10);
+        assert!(all[9].starts_with("::error title=21 more::"), "{}", all[9]);
+    }
+
+    #[test]
+    fn a_page_is_cut_to_what_the_step_has_left_and_says_so() {
+        let mut events = vec![fixture::started()];
+        events.extend((0..300).map(|n| fixture::case(&format!("a.n{n}"), Outcome::failed("x\n".repeat(900)))));
+        events.push(fixture::finished(Exit::Conformance));
+        let page = markdown(&events);
+        assert_eq!(summary(&page, 0), page);
+        for taken in (SUMMARY_BYTES - 300_000..SUMMARY_BYTES + 10).step_by(9973) {
+            let cut = summary(&page, taken);
+            assert!(taken + cut.len() <= SUMMARY_BYTES.max(taken), "{taken}: {}", cut.len());
+            if cut.len() > 500 {
+                assert!(cut.ends_with(CUT.trim_start_matches('\n')), "{taken}");
+                assert_eq!(
+                    cut.lines().filter(|line| line.starts_with("```")).count() % 2,
+                    0,
+                    "a code block is left open"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_output_is_one_line() {
+        assert_eq!(output("run", "a\nresult=ok"), "run=a result=ok\n");
+    }
+}

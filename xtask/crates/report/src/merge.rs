@@ -1,0 +1,212 @@
+//! Runs that were recorded apart, put together: shards of one run, several architectures, attempts at the same thing.
+//!
+//! Attempts are runs of the same architecture, provider, sources and shard. The latest one counts, with one exception: a
+//! promise that was seen broken in any of them stays broken. So an infrastructure error can be repeated away, and a
+//! failure cannot.
+
+use std::collections::BTreeMap;
+
+use model::{Event, Exit, Outcome};
+
+use crate::joint::Child;
+use crate::view::at;
+
+/// A result that another one replaced.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    /// The run that it is from.
+    pub run: String,
+    pub outcome: Outcome,
+    pub seconds: f64,
+}
+
+/// What makes two runs attempts at the same: architecture, provider, sources, shard.
+type Subject = (String, String, BTreeMap<String, String>, Option<String>);
+
+/// One child for each subject, ordered by it. Runs without a beginning are children of their own.
+pub fn merge(runs: Vec<Vec<Event>>) -> Vec<Child> {
+    let mut by_subject: BTreeMap<Subject, Vec<Vec<Event>>> = BTreeMap::new();
+    let mut nameless = Vec::new();
+    for events in runs {
+        match subject(&events) {
+            Some(subject) => by_subject.entry(subject).or_default().push(events),
+            None => nameless.push(Child::of(events)),
+        }
+    }
+    let children = by_subject.into_iter().map(|((arch, provider, ..), mut attempts)| {
+        attempts.sort_by(|a, b| start(a).cmp(start(b)));
+        let (events, earlier) = last(attempts);
+        Child { arch, provider, earlier, ..Child::of(events) }
+    });
+    children.chain(nameless).collect()
+}
+
+fn subject(events: &[Event]) -> Option<Subject> {
+    events.iter().find_map(|event| match event {
+        Event::RunStarted { run, .. } => {
+            Some((run.arch.clone(), run.provider.clone(), run.sources.clone(), run.shard.clone()))
+        }
+        _ => None,
+    })
+}
+
+fn id(events: &[Event]) -> String {
+    let id = events.iter().find_map(|event| match event {
+        Event::RunStarted { run, .. } => Some(run.id.clone()),
+        _ => None,
+    });
+    id.unwrap_or_default()
+}
+
+fn start(events: &[Event]) -> &str {
+    events.first().map_or("", at)
+}
+
+/// The last run, with the results of earlier ones that count in place of its own, and those that do not count.
+fn last(mut attempts: Vec<Vec<Event>>) -> (Vec<Event>, BTreeMap<String, Vec<Attempt>>) {
+    let Some(newest) = attempts.pop() else { return (Vec::new(), BTreeMap::new()) };
+    if attempts.is_empty() {
+        return (newest, BTreeMap::new());
+    }
+    // In the order of the runs.
+    let mut ended: BTreeMap<String, Vec<(String, Event)>> = BTreeMap::new();
+    for events in attempts.iter().chain([&newest]) {
+        for event in events {
+            if let Event::CaseFinished { case, .. } = event {
+                ended.entry(case.clone()).or_default().push((id(events), event.clone()));
+            }
+        }
+    }
+    let mut earlier = BTreeMap::new();
+    let mut counting = BTreeMap::new();
+    for (case, mut ends) in ended {
+        let broken = ends.iter().rposition(|(_, end)| outcome(end).is_some_and(|o| o.exit() == Exit::Conformance));
+        let (_, chosen) = ends.remove(broken.unwrap_or(ends.len() - 1));
+        if !ends.is_empty() {
+            earlier.insert(case.clone(), ends.iter().filter_map(|(run, end)| attempt(run, end)).collect());
+        }
+        counting.insert(case, chosen);
+    }
+    (with_results(newest, counting), earlier)
+}
+
+fn outcome(event: &Event) -> Option<&Outcome> {
+    match event {
+        Event::CaseFinished { outcome, .. } => Some(outcome),
+        _ => None,
+    }
+}
+
+fn attempt(run: &str, event: &Event) -> Option<Attempt> {
+    match event {
+        Event::CaseFinished { outcome, seconds, .. } => {
+            Some(Attempt { run: run.into(), outcome: outcome.clone(), seconds: *seconds })
+        }
+        _ => None,
+    }
+}
+
+/// The events with these ends of cases. Those that the run itself did not have come last of its cases, and are planned.
+fn with_results(events: Vec<Event>, mut counting: BTreeMap<String, Event>) -> Vec<Event> {
+    let mut merged: Vec<Event> = Vec::new();
+    let mut end = None;
+    for event in events {
+        match &event {
+            Event::CaseFinished { case, .. } => merged.extend(counting.remove(case)),
+            Event::RunFinished { .. } => end = Some(event),
+            _ => merged.push(event),
+        }
+    }
+    if !counting.is_empty() {
+        let planned = Event::SuitePlanned { at: String::new(), cases: counting.len(), seed: 0 };
+        merged.push(planned);
+        merged.extend(counting.into_values());
+    }
+    merged.extend(end);
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fixture, verdict};
+
+    fn run(id: &str, second: u32, cases: &[(&str, Outcome)]) -> Vec<Event> {
+        let info = model::RunInfo { id: id.into(), ..fixture::info() };
+        let mut events = vec![Event::RunStarted { at: fixture::at(second), run: info }, fixture::planned(cases.len())];
+        events.extend(cases.iter().map(|(name, outcome)| fixture::case(name, outcome.clone())));
+        events.push(fixture::finished(verdict::so_far(&events)));
+        events
+    }
+
+    fn error() -> Outcome {
+        Outcome::errored("request", "reset")
+    }
+
+    #[test]
+    fn an_error_is_repeated_away_and_a_failure_is_not() {
+        let failed = || Outcome::failed("seen");
+        let passed = || Outcome::Passed;
+        #[rustfmt::skip]
+        let table = [
+            (vec![error(), passed()], passed(), Exit::Ok, 1),
+            (vec![passed(), error()], error(), Exit::Infrastructure, 1),
+            (vec![failed(), passed()], failed(), Exit::Conformance, 1),
+            (vec![failed(), error(), passed()], failed(), Exit::Conformance, 2),
+            (vec![passed()], passed(), Exit::Ok, 0),
+        ];
+        for (outcomes, wanted, exit, replaced) in table {
+            let numbered = (0..9).zip(&outcomes);
+            let mut runs: Vec<Vec<Event>> = numbered
+                .map(|(number, outcome)| run(&format!("r{number}"), number, &[("a.a", outcome.clone())]))
+                .collect();
+            // The order in which they are named does not matter.
+            runs.reverse();
+            let children = merge(runs);
+            assert_eq!(children.len(), 1);
+            assert_eq!(children[0].exit, exit, "{outcomes:?}");
+            let ends: Vec<&Outcome> = children[0].events.iter().filter_map(outcome).collect();
+            assert_eq!(ends, [&wanted], "{outcomes:?}");
+            assert_eq!(children[0].earlier.get("a.a").map_or(0, Vec::len), replaced);
+        }
+    }
+
+    #[test]
+    fn what_only_an_earlier_run_had_is_there_and_planned() {
+        let first = run("r1", 1, &[("a.a", Outcome::Passed), ("a.b", error())]);
+        let second = run("r2", 2, &[("a.b", Outcome::Passed)]);
+        let children = merge(vec![first, second]);
+        assert_eq!(children[0].exit, Exit::Ok);
+        assert_eq!(children[0].events.iter().filter_map(outcome).count(), 2);
+    }
+
+    #[test]
+    fn a_killed_attempt_after_a_whole_one_is_a_killed_run() {
+        let whole = run("r1", 1, &[("a.a", Outcome::Passed)]);
+        let mut killed = run("r2", 2, &[("a.a", Outcome::Passed)]);
+        killed.pop();
+        assert_eq!(merge(vec![whole.clone(), killed.clone()])[0].exit, Exit::Interrupted);
+        killed[0] = Event::RunStarted { at: fixture::at(0), run: fixture::info() };
+        assert_eq!(merge(vec![whole, killed])[0].exit, Exit::Ok);
+    }
+
+    #[test]
+    fn shards_architectures_and_sources_stay_apart() {
+        let with = |change: fn(&mut model::RunInfo)| {
+            let mut events = run("r", 1, &[("a.a", Outcome::Passed)]);
+            if let Event::RunStarted { run, .. } = &mut events[0] {
+                change(run);
+            }
+            events
+        };
+        let runs = vec![
+            with(|_| {}),
+            with(|run| run.arch = "other".into()),
+            with(|run| run.shard = Some("1/2".into())),
+            with(|run| run.provider = "vm".into()),
+            with(|run| run.sources.clear()),
+            vec![],
+        ];
+        assert_eq!(merge(runs).len(), 6);
+    }
+}

@@ -1,0 +1,466 @@
+//! `results.json`: everything that was found, case by case, for programs. Its form is a promise.
+//!
+//! The types below are the file; `results.schema.json` is generated from them. Within a version fields may be added, so a
+//! reader ignores what it does not know; a field that goes, or means something else, makes a new version.
+
+use std::collections::BTreeMap;
+
+use model::{Exit, Level, Outcome};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::joint::Child;
+use crate::merge::Attempt;
+use crate::text::millis;
+use crate::view::{Case, View};
+
+/// The version that this program writes.
+pub const SCHEMA_VERSION: u32 = 1;
+/// Where the schema is found, for readers that look for `$schema`.
+const SCHEMA: &str = "results.schema.json";
+
+/// The file: one run, or several that belong together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Results {
+    #[serde(rename = "$schema")]
+    pub schema: String,
+    /// 1.
+    pub schema_version: u32,
+    pub runs: Vec<RunResult>,
+}
+
+/// One run of the checks on one architecture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunResult {
+    /// Name of the run folder; empty for a run that did not begin.
+    pub id: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    /// GOARCH under test.
+    pub arch: String,
+    /// How the components were run: `process`, `qemu`, …
+    pub provider: String,
+    /// Version of the harness.
+    pub harness: String,
+    /// `uname -srm` of the host.
+    pub host: String,
+    /// Where each component set came from.
+    pub sources: BTreeMap<String, String>,
+    /// Of all random choices.
+    pub seed: u64,
+    /// `2/4`: the second of four parts of what was selected; null: all of it.
+    pub shard: Option<String>,
+    /// The command line that repeats the run.
+    pub command: String,
+    pub verdict: Verdict,
+    /// Why the run did not begin, or what is wrong with its record; null if nothing is.
+    pub trouble: Option<String>,
+    /// Why the result is not whole; null when it is.
+    pub cut_short: Option<String>,
+    /// From start to end; null for a run that was killed.
+    pub seconds: Option<f64>,
+    /// `native`, or the emulator; null if it did not boot.
+    pub execution: Option<String>,
+    /// How much slower than the machine for which deadlines were chosen; null if it did not boot.
+    pub factor: Option<f64>,
+    /// As the servers report them.
+    pub versions: BTreeMap<String, String>,
+    /// The system VM; null without one.
+    pub machine: Option<MachineResult>,
+    pub components: Vec<ComponentResult>,
+    pub phases: Vec<PhaseResult>,
+    /// How many cases were to be run.
+    pub planned: usize,
+    pub counts: Counts,
+    /// Ordered by name; each name once.
+    pub cases: Vec<CaseResult>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// How the run ended, as the exit code of `cargo xtask ci`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    pub code: u8,
+    /// `ok`, `conformance`, `infrastructure`, …
+    pub name: String,
+    /// In words.
+    pub meaning: String,
+}
+
+/// The machine that the components ran in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MachineResult {
+    pub emulator: String,
+    /// `kvm` or `tcg`.
+    pub accelerator: String,
+    /// Why this accelerator and no other.
+    pub reason: String,
+    pub kernel: String,
+    pub cpus: u8,
+    pub memory_mib: u32,
+    /// Restored from a memory snapshot.
+    pub warm: bool,
+    /// From the emulator's start to the first answered request.
+    pub seconds: f64,
+}
+
+/// A program that was tested.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ComponentResult {
+    pub name: String,
+    pub version: String,
+    /// The Go release that built it.
+    pub go: String,
+    pub sha256: String,
+    pub source: String,
+}
+
+/// `fetch`, `build`, `boot`, `suite` or `teardown`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseResult {
+    pub name: String,
+    pub outcome: Word,
+    /// Empty for a pass.
+    pub message: String,
+    /// Null: it never finished.
+    pub seconds: Option<f64>,
+}
+
+/// One check on one profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CaseResult {
+    /// Stable across runs: the check's id, with the profile in brackets away from the check's first one.
+    pub name: String,
+    /// The check's id; empty if the case never finished.
+    pub check: String,
+    /// What stands before the first dot of the id.
+    pub group: String,
+    pub profile: String,
+    /// Null if the case never finished.
+    pub level: Option<LevelWord>,
+    pub requirement: String,
+    /// Where the requirement comes from.
+    pub source: String,
+    pub outcome: Word,
+    /// What was seen, what is missing, or what broke; empty for a pass.
+    pub message: String,
+    /// What the message rests on, line by line.
+    pub evidence: Vec<String>,
+    /// The issue of an expected failure, or of an unexpected pass.
+    pub issue: Option<String>,
+    pub seconds: f64,
+    /// What was exercised: operations, events, streams, …
+    pub counters: BTreeMap<String, u64>,
+    /// The command that repeats only this.
+    pub repeat: String,
+    /// Other runs of the same case on the same subject, which do not count; only after a merge.
+    pub attempts: Vec<AttemptResult>,
+}
+
+/// A result that another one replaced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AttemptResult {
+    pub run: String,
+    pub outcome: Word,
+    pub message: String,
+    pub seconds: f64,
+}
+
+/// How a case or phase ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Word {
+    Passed,
+    /// The requirement was seen broken.
+    Failed,
+    /// Broken, and known to be.
+    ExpectedFailure,
+    /// Passed although known to be broken.
+    UnexpectedPass,
+    /// Not run; the message names the unmet need.
+    Skipped,
+    /// The environment broke, or the requirement was not exercised: no statement about it.
+    Errored,
+    TimedOut,
+}
+
+/// How strong a requirement is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LevelWord {
+    Must,
+    Should,
+    Extra,
+}
+
+/// Cases by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Counts {
+    pub passed: usize,
+    pub failed: usize,
+    pub expected_failure: usize,
+    pub unexpected_pass: usize,
+    pub skipped: usize,
+    pub errored: usize,
+    pub timed_out: usize,
+}
+
+impl Results {
+    /// The results of runs that belong together; of one run, a list of one.
+    pub fn of(children: &[Child]) -> Results {
+        let runs = children.iter().map(RunResult::of).collect();
+        Results { schema: SCHEMA.into(), schema_version: SCHEMA_VERSION, runs }
+    }
+
+    /// Pretty JSON with a final newline; equal events give equal bytes.
+    pub fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("plain data with string keys");
+        text.push('\n');
+        text
+    }
+
+    /// The JSON Schema of the file.
+    pub fn schema() -> String {
+        let mut schema = schemars::schema_for!(Results);
+        schema.insert("title".into(), "Archproof results".into());
+        let mut text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
+        text.push('\n');
+        text
+    }
+}
+
+impl RunResult {
+    fn of(child: &Child) -> RunResult {
+        let view = View::of(&child.events);
+        let run = view.run;
+        let text = |get: fn(&model::RunInfo) -> &String| run.map(|run| get(run).clone()).unwrap_or_default();
+        let booted = view.booted.as_ref();
+        RunResult {
+            id: text(|run| &run.id),
+            started: view.started.to_owned(),
+            arch: child.arch.clone(),
+            provider: child.provider.clone(),
+            harness: text(|run| &run.harness),
+            host: text(|run| &run.host),
+            sources: run.map(|run| run.sources.clone()).unwrap_or_default(),
+            seed: run.map_or(0, |run| run.seed),
+            shard: run.and_then(|run| run.shard.clone()),
+            command: text(|run| &run.command),
+            verdict: Verdict::of(child.exit),
+            trouble: child.trouble.clone(),
+            cut_short: view.cut_short(),
+            seconds: view.finished.map(|(_, seconds)| rounded(seconds)),
+            execution: booted.map(|booted| booted.execution.to_owned()),
+            factor: booted.map(|booted| booted.factor),
+            versions: booted.map(|booted| booted.versions.clone()).unwrap_or_default(),
+            machine: view.machine().map(MachineResult::of),
+            components: view.artifacts.iter().map(|artifact| ComponentResult::of(artifact)).collect(),
+            phases: view.phases.iter().map(PhaseResult::of).collect(),
+            planned: view.planned,
+            counts: view.cases.iter().map(|case| Word::of(&case.outcome)).collect(),
+            cases: view.cases.iter().map(|case| CaseResult::of(case, child.earlier.get(case.name))).collect(),
+            notes: view.notes.iter().map(|note| (*note).to_owned()).collect(),
+        }
+    }
+
+    /// The architecture, with what tells it from other runs of the same one.
+    pub fn label(&self) -> String {
+        let shard = self.shard.as_ref().map_or_else(String::new, |shard| format!(", shard {shard}"));
+        format!("{}, {}{shard}", self.arch, self.provider)
+    }
+}
+
+impl Verdict {
+    pub fn of(exit: Exit) -> Verdict {
+        let name = serde_json::to_value(exit).ok().and_then(|name| Some(name.as_str()?.to_owned()));
+        Verdict { code: exit.code(), name: name.unwrap_or_default(), meaning: exit.to_string() }
+    }
+
+    pub(crate) fn is_ok(&self) -> bool {
+        self.code == Exit::Ok.code()
+    }
+}
+
+impl MachineResult {
+    fn of(machine: &model::MachineInfo) -> MachineResult {
+        MachineResult {
+            emulator: machine.emulator.clone(),
+            accelerator: machine.accelerator.clone(),
+            reason: machine.reason.clone(),
+            kernel: machine.kernel.clone(),
+            cpus: machine.cpus,
+            memory_mib: machine.memory_mib,
+            warm: machine.warm,
+            seconds: rounded(machine.seconds),
+        }
+    }
+}
+
+impl ComponentResult {
+    fn of(artifact: &model::Artifact) -> ComponentResult {
+        ComponentResult {
+            name: artifact.component.clone(),
+            version: artifact.version.clone(),
+            go: artifact.go.clone(),
+            sha256: artifact.sha256.clone(),
+            source: artifact.source.to_string(),
+        }
+    }
+}
+
+impl PhaseResult {
+    fn of(phase: &crate::view::Phase<'_>) -> PhaseResult {
+        let outcome = phase.outcome();
+        PhaseResult {
+            name: phase.name.to_owned(),
+            outcome: Word::of(&outcome),
+            message: outcome.message(),
+            seconds: phase.ended.map(|_| rounded(phase.seconds)),
+        }
+    }
+}
+
+impl CaseResult {
+    fn of(case: &Case<'_>, earlier: Option<&Vec<Attempt>>) -> CaseResult {
+        let facts = case.facts.as_ref();
+        let evidence = match &*case.outcome {
+            Outcome::Failed { evidence, .. } => evidence.clone(),
+            _ => Vec::new(),
+        };
+        let issue = match &*case.outcome {
+            Outcome::ExpectedFailure { issue, .. } | Outcome::UnexpectedPass { issue } => Some(issue.clone()),
+            _ => None,
+        };
+        CaseResult {
+            name: case.name.to_owned(),
+            check: facts.map_or("", |facts| facts.check).to_owned(),
+            group: case.group.to_owned(),
+            profile: facts.map_or("", |facts| facts.profile).to_owned(),
+            level: facts.map(|facts| facts.level.into()),
+            requirement: facts.map_or("", |facts| facts.requirement).to_owned(),
+            source: facts.map_or("", |facts| facts.source).to_owned(),
+            outcome: Word::of(&case.outcome),
+            message: case.outcome.message(),
+            evidence,
+            issue,
+            seconds: rounded(case.seconds),
+            counters: facts.map(|facts| facts.counters.clone()).unwrap_or_default(),
+            repeat: case.repeat().to_owned(),
+            attempts: earlier.into_iter().flatten().map(AttemptResult::of).collect(),
+        }
+    }
+
+    /// It passed, and another attempt did not.
+    pub fn is_flaky(&self) -> bool {
+        self.outcome == Word::Passed && self.attempts.iter().any(|attempt| attempt.outcome.is_red())
+    }
+}
+
+impl AttemptResult {
+    fn of(attempt: &Attempt) -> AttemptResult {
+        AttemptResult {
+            run: attempt.run.clone(),
+            outcome: Word::of(&attempt.outcome),
+            message: attempt.outcome.message(),
+            seconds: rounded(attempt.seconds),
+        }
+    }
+}
+
+impl Word {
+    pub(crate) fn of(outcome: &Outcome) -> Word {
+        match outcome {
+            Outcome::Passed => Word::Passed,
+            Outcome::Failed { .. } => Word::Failed,
+            Outcome::ExpectedFailure { .. } => Word::ExpectedFailure,
+            Outcome::UnexpectedPass { .. } => Word::UnexpectedPass,
+            Outcome::Skipped { .. } => Word::Skipped,
+            Outcome::Errored { .. } => Word::Errored,
+            Outcome::TimedOut { .. } => Word::TimedOut,
+        }
+    }
+
+    /// It makes a run red.
+    pub fn is_red(self) -> bool {
+        self.is_broken() || matches!(self, Word::Errored | Word::TimedOut)
+    }
+
+    /// A promise was seen broken, or kept against expectation.
+    pub fn is_broken(self) -> bool {
+        matches!(self, Word::Failed | Word::UnexpectedPass)
+    }
+
+    /// For people: `timed out`.
+    pub fn text(self) -> &'static str {
+        match self {
+            Word::Passed => "passed",
+            Word::Failed => "failed",
+            Word::ExpectedFailure => "expected failure",
+            Word::UnexpectedPass => "unexpected pass",
+            Word::Skipped => "skipped",
+            Word::Errored => "errored",
+            Word::TimedOut => "timed out",
+        }
+    }
+}
+
+impl From<Level> for LevelWord {
+    fn from(level: Level) -> LevelWord {
+        match level {
+            Level::Must => LevelWord::Must,
+            Level::Should => LevelWord::Should,
+            Level::Extra => LevelWord::Extra,
+        }
+    }
+}
+
+impl Counts {
+    pub fn total(&self) -> usize {
+        let Counts { passed, failed, expected_failure, unexpected_pass, skipped, errored, timed_out } = self;
+        passed + failed + expected_failure + unexpected_pass + skipped + errored + timed_out
+    }
+
+    /// `44 passed, 1 failed`; `no cases`.
+    pub fn sentence(&self) -> String {
+        let parts = [
+            (self.passed, Word::Passed),
+            (self.failed, Word::Failed),
+            (self.unexpected_pass, Word::UnexpectedPass),
+            (self.errored, Word::Errored),
+            (self.timed_out, Word::TimedOut),
+            (self.expected_failure, Word::ExpectedFailure),
+            (self.skipped, Word::Skipped),
+        ];
+        let parts: Vec<String> =
+            parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {}", word.text())).collect();
+        if parts.is_empty() { "no cases".into() } else { parts.join(", ") }
+    }
+}
+
+impl FromIterator<Word> for Counts {
+    fn from_iter<T: IntoIterator<Item = Word>>(words: T) -> Counts {
+        let mut counts = Counts::default();
+        for word in words {
+            *match word {
+                Word::Passed => &mut counts.passed,
+                Word::Failed => &mut counts.failed,
+                Word::ExpectedFailure => &mut counts.expected_failure,
+                Word::UnexpectedPass => &mut counts.unexpected_pass,
+                Word::Skipped => &mut counts.skipped,
+                Word::Errored => &mut counts.errored,
+                Word::TimedOut => &mut counts.timed_out,
+            } += 1;
+        }
+        counts
+    }
+}
+
+/// Milliseconds are enough, and what is no duration counts as none.
+fn rounded(seconds: f64) -> f64 {
+    millis(seconds) as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+//! `cargo xtask report badge`: how each architecture stands, in a few words.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use model::Exit;
+use proc::progress;
+use report::{Badge, Gate};
+use targets::Catalogue;
+
+use super::{gate, runs};
+use crate::args::BadgeOptions;
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+pub(super) fn run(paths: &Paths, options: &BadgeOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let expected = gate::names(&catalogue, &options.arch)?;
+    let gate = Gate::of(&runs::merged(paths, &options.runs)?, &expected, &BTreeSet::new());
+    std::fs::create_dir_all(&options.out)
+        .with_context(|| format!("failed to create {}", options.out.display()))
+        .or_exit(Exit::Infrastructure)?;
+    // A run of something else than an architecture of ours has no badge.
+    for arch in gate.architectures.iter().filter(|arch| expected.contains(&arch.arch)) {
+        let badge = Badge::of(arch);
+        for (ending, text) in [("json", badge.json()), ("svg", badge.svg())] {
+            let name = format!("{}.{ending}", arch.arch);
+            report::replace(&options.out, &name, text.as_bytes()).or_exit(Exit::Infrastructure)?;
+        }
+        progress::say(&format!("{}: {}", badge.label, badge.message));
+    }
+    Ok(Exit::Ok)
+}

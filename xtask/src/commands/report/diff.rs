@@ -1,0 +1,21 @@
+//! `cargo xtask report diff`: what a change, or a day, has done to the results.
+
+use model::Exit;
+use proc::progress;
+use report::{Diff, Results};
+
+use super::runs;
+use crate::args::DiffOptions;
+use crate::commands::print_json;
+use crate::failure::Failure;
+use crate::paths::Paths;
+
+pub(super) fn run(paths: &Paths, options: &DiffOptions) -> Result<Exit, Failure> {
+    let side = |word: &String| Ok::<_, Failure>(Results::of(&runs::merged(paths, std::slice::from_ref(word))?));
+    let diff = Diff::of(&side(&options.base)?, &side(&options.head)?, options.slower);
+    diff.lines().iter().for_each(|line| progress::say(line));
+    if options.json {
+        print_json(&diff)?;
+    }
+    Ok(diff.exit())
+}

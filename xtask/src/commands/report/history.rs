@@ -1,0 +1,55 @@
+//! `cargo xtask report history`: lines that outlast the artifacts of a workflow, for strips and the support table.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use model::Exit;
+use proc::progress;
+use report::Results;
+use report::history::{Entry, appended};
+
+use super::runs;
+use crate::args::{AppendOptions, HistoryCommand, HistoryOptions};
+use crate::commands::print;
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+pub(super) fn run(paths: &Paths, options: &HistoryOptions) -> Result<Exit, Failure> {
+    match &options.command {
+        HistoryCommand::Append(options) => append(paths, options),
+    }
+}
+
+fn append(paths: &Paths, options: &AppendOptions) -> Result<Exit, Failure> {
+    let results = Results::of(&runs::merged(paths, &options.runs)?);
+    if results.runs.is_empty() {
+        return Err(Failure::nothing_ran(format!("there is no recorded run in {}", options.runs.join(", "))));
+    }
+    let commit = options.commit.as_deref().filter(|commit| !commit.is_empty());
+    let mut by_file: BTreeMap<(String, String), Vec<Entry>> = BTreeMap::new();
+    for run in &results.runs {
+        let entry = Entry::of(run, commit);
+        by_file.entry(entry.file().or_exit(Exit::Usage)?).or_default().push(entry);
+    }
+    for ((arch, name), entries) in by_file {
+        let folder = options.dir.join(&arch);
+        let file = folder.join(&name);
+        let old = match std::fs::read_to_string(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.with_context(|| format!("failed to read {}", file.display())),
+        };
+        let old = old.or_exit(Exit::Infrastructure)?;
+        // A file that somebody damaged is not made longer.
+        let place = || format!("in {}", file.display());
+        let (text, added) = appended(&old, &entries).with_context(place).or_exit(Exit::Infrastructure)?;
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("failed to create {}", folder.display()))
+            .and_then(|()| report::replace(&folder, &name, text.as_bytes()))
+            .or_exit(Exit::Infrastructure)?;
+        progress::say(&format!("{}: {added} added, {} there already", file.display(), entries.len() - added));
+        if options.json {
+            print(&text[old.len()..]);
+        }
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,95 @@
+//! A step of GitHub Actions: what it is told through its log and its files. The texts are made in `report::github`.
+//!
+//! Everything that a command prints may hold text of servers, compilers and kernels, and the runner would take a line of it
+//! for a command. So commands are switched off from beginning to end, and on only around our own.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use anyhow::Context;
+use model::Exit;
+use proc::progress;
+use report::{Child, github};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::args::GithubPlaces;
+use crate::failure::{Failure, OrExit};
+use crate::form::places;
+
+/// Switches commands on again; nobody else knows it.
+static TOKEN: OnceLock<String> = OnceLock::new();
+
+/// Where the step's files are.
+#[derive(Clone, Debug)]
+pub(crate) struct Github {
+    summary: Option<PathBuf>,
+    output: Option<PathBuf>,
+}
+
+impl Github {
+    pub(crate) fn of(places: &GithubPlaces) -> Option<Github> {
+        if places.github_actions.as_deref() != Some("true") {
+            return None;
+        }
+        let file = |value: &Option<std::ffi::OsString>| value.clone().filter(|v| !v.is_empty()).map(PathBuf::from);
+        Some(Github { summary: file(&places.github_step_summary), output: file(&places.github_output) })
+    }
+
+    /// Annotations, the page of a run or of several, and the outputs `result`, `exit`, `run` and `junit`.
+    pub(crate) fn ended(&self, children: &[Child], page: &str, folder: &Path, exit: Exit) -> Result<(), Failure> {
+        self.tell(&github::annotations(children, &places()), page)?;
+        let junit = folder.join("junit.xml");
+        let values = [
+            ("result", report::results::Verdict::of(exit).name),
+            ("exit", exit.code().to_string()),
+            ("run", folder.display().to_string()),
+            ("junit", junit.display().to_string()),
+        ];
+        let text: String = values.iter().map(|(name, value)| github::output(name, value)).collect();
+        append(self.output.as_deref(), &text)
+    }
+
+    /// Annotations, and a page for the summary of the step.
+    pub(crate) fn tell(&self, annotations: &[String], page: &str) -> Result<(), Failure> {
+        command(&annotations.concat());
+        let taken = self.summary.as_ref().and_then(|file| std::fs::metadata(file).ok()).map_or(0, |file| file.len());
+        append(self.summary.as_deref(), &github::summary(page, usize::try_from(taken).unwrap_or(usize::MAX)))
+    }
+}
+
+/// Switches commands off; does nothing outside of Actions.
+pub(crate) fn begin(places: &GithubPlaces) {
+    if Github::of(places).is_none() {
+        return;
+    }
+    let mut bytes = [0; 16];
+    // Without randomness there is no secret, and without a secret no protection: then there are no commands at all.
+    if SystemRandom::new().fill(&mut bytes).is_ok() {
+        let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        progress::raw(&github::stop(&token));
+        // There is one beginning.
+        let _ = TOKEN.set(token);
+    }
+}
+
+/// Switches them on again, for what else the step does.
+pub(crate) fn end() {
+    if let Some(token) = TOKEN.get() {
+        progress::raw(&github::resume(token));
+    }
+}
+
+/// Gives the runner a command, in one piece; does nothing outside of Actions.
+pub(crate) fn command(text: &str) {
+    if let Some(token) = TOKEN.get().filter(|_| !text.is_empty()) {
+        progress::raw(&format!("{}{text}{}", github::resume(token), github::stop(token)));
+    }
+}
+
+fn append(file: Option<&Path>, text: &str) -> Result<(), Failure> {
+    let Some(file) = file.filter(|_| !text.is_empty()) else { return Ok(()) };
+    let write = || OpenOptions::new().create(true).append(true).open(file)?.write_all(text.as_bytes());
+    write().with_context(|| format!("failed to write {}", file.display())).or_exit(Exit::Infrastructure)
+}
