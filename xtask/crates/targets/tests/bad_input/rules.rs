@@ -326,7 +326,7 @@ targets/profiles.yaml:16:21: profiles[1].stores[1].resources[0]: /events is in a
         ("profiles.yaml", "{run}/s\"", "{rum}/s\"", "targets/profiles.yaml:21:25: profiles[1].plugins[0].flags.socket: unknown placeholder {rum}; known here: {run}, {store.main}, {store.more}"),
         ("profiles.yaml", "{socket:", "{listen:", "targets/profiles.yaml:21:25: profiles[1].plugins[0].flags.listen: is set where the profile is started; delete it"),
         ("profiles.yaml", "        flags: {socket: ", "        relays: many\n        flags: {socket: ", "targets/profiles.yaml:21:17: profiles[1].plugins[0].relays: must be a store of this profile with one member"),
-        ("profiles.yaml", "      - name: helper\n", "      - {name: first, component: store, relays: main}\n      - name: helper\n        relays: main\n", "targets/profiles.yaml:22:17: profiles[1].plugins[1].relays: main is relayed by another plugin already"),
+        ("profiles.yaml", "      - name: helper\n", "      - {name: first, component: store, relays: main}\n      - name: helper\n        relays: main\n", "targets/profiles.yaml:21:17: profiles[1].plugins[1].relays: main is relayed by another plugin already"),
         ("profiles.yaml", PROFILES, "profiles:\n  - name: default\n    summary: None.\n    stores: []\n", "targets/profiles.yaml:4:13: profiles[0].stores: must have at least one store"),
     ]);
 }
