@@ -20,6 +20,9 @@ use crate::provider::{Provider, Setup};
 use crate::timelines;
 use crate::turn::Turn;
 
+/// Where resources are stored, and what fixed objects are stored as, in the minor of an apiserver.
+pub(crate) type Tables = (Vec<StoredResource>, Vec<GoldenValue>);
+
 /// Everything a run is made from.
 pub(crate) struct Job<'a> {
     pub(crate) target: &'a Target,
@@ -27,7 +30,7 @@ pub(crate) struct Job<'a> {
     pub(crate) store: StoreKind,
     pub(crate) profiles: Vec<Profile>,
     /// The storage table and the golden values for what was built.
-    pub(crate) tables: &'a (dyn Fn(&Artifacts) -> (Vec<StoredResource>, Vec<GoldenValue>) + Sync),
+    pub(crate) tables: &'a (dyn Fn(&Artifacts) -> Tables + Sync),
     pub(crate) cases: Vec<suite::Case>,
     pub(crate) expectations: &'a [Expectation],
     pub(crate) options: suite::Options,

@@ -92,7 +92,7 @@ pub(crate) struct GateOptions {
     /// Architectures that must be there, separated by commas, or `all` [default: all]
     #[arg(long, value_name = "ARCH", value_delimiter = ',', default_value = "all")]
     pub(crate) arch: Vec<String>,
-    /// Architectures whose end is only a warning; may be repeated
+    /// Architectures whose end is only a warning, beside those whose target file says so; may be repeated
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     pub(crate) experimental: Vec<String>,
     /// Also write gate.json into this folder

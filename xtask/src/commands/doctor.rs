@@ -210,6 +210,7 @@ mod tests {
             colour: false,
             goproxy: None,
             term: String::new(),
+            github: None,
         };
         let fetch = ::fetch::Options {
             cache: "/nowhere".into(),

@@ -28,12 +28,13 @@ use std::sync::OnceLock;
 use ::targets::Catalogue;
 use anyhow::{Context, anyhow};
 use boot::Topology;
-use model::{Artifacts, Exit, GoldenValue, Profile, Source, StoredResource, Target};
+use model::{Artifacts, Exit, Profile, Source, Target};
 use serde::Serialize;
 
 use crate::args::{ProviderArg, ProviderOptions, SourceOptions};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
+use crate::pipeline::Tables;
 use crate::provider::{self, Provider, Setup};
 
 /// Why something could not be printed; see [`printed`].
@@ -137,7 +138,7 @@ pub(crate) fn has_tables(catalogue: &Catalogue, sources: &SourceOptions) -> Resu
 
 /// The storage table and the golden values for the apiserver that was built or taken; those for the default release where
 /// it tells none, or one that is in no table.
-pub(crate) fn tables(catalogue: &Catalogue, artifacts: &Artifacts) -> (Vec<StoredResource>, Vec<GoldenValue>) {
+pub(crate) fn tables(catalogue: &Catalogue, artifacts: &Artifacts) -> Tables {
     let built = artifacts.by_component.get("kube-apiserver").map(|artifact| artifact.version.as_str());
     let default = || catalogue.set("kubernetes").ok()?.default_release().map(|release| release.minor.as_str());
     let release = built.filter(|version| catalogue.resources(version).is_ok()).or_else(default).unwrap_or_default();

@@ -12,7 +12,7 @@ use ::workflows::lint::{File, lint as rules};
 use ::workflows::verdict::{Need, verdict as judge};
 use ::workflows::{Lock, Parts, examples, render as rendered, unified};
 use anyhow::{Context, anyhow};
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use model::Exit;
 use proc::progress;
 use targets::Catalogue;
@@ -133,14 +133,8 @@ fn lint(root: &Path, options: &LintOptions) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Commands that workflows call as soon as this program has them.
-const TO_COME: [&str; 1] = ["report"];
-
 /// Whether the command line takes these words. What stands for a variable passes for a word.
 fn takes(words: &[&str]) -> Result<(), String> {
-    if words.first().is_some_and(|word| TO_COME.contains(word) && Args::command().find_subcommand(word).is_none()) {
-        return Ok(());
-    }
     match Args::try_parse_from(["cargo xtask"].iter().chain(words)) {
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string().lines().next().unwrap_or_default().to_owned()),

@@ -17,8 +17,11 @@ use crate::paths::Paths;
 pub(super) fn run(paths: &Paths, options: &GateOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let expected = names(&catalogue, &options.arch)?;
-    let experimental =
-        if options.experimental.is_empty() { BTreeSet::new() } else { names(&catalogue, &options.experimental)? };
+    // A workflow passes on the list of its plan, which may be empty.
+    let named: Vec<String> = options.experimental.iter().filter(|name| !name.is_empty()).cloned().collect();
+    let mut experimental = if named.is_empty() { BTreeSet::new() } else { names(&catalogue, &named)? };
+    let marked = catalogue.targets.iter().filter(|target| target.ci.as_ref().is_some_and(|ci| ci.experimental));
+    experimental.extend(marked.map(|target| target.name.clone()));
     let gate = Gate::of(&runs::merged(paths, &options.runs)?, &expected, &experimental);
     gate.lines().iter().for_each(|line| progress::say(line));
     if let Some(out) = &options.out {

@@ -130,6 +130,8 @@ pub(super) fn remove(client: &Client, mark: &str, has_controller: bool, factor: 
     let mut clean = 0;
     let waited = until(&what, GONE_WITHIN.mul_f64(factor), LOOK_EVERY, OnInterrupt::Continue, || {
         match step(client, &selector, has_controller) {
+            // To ask again changes nothing about a right that is missing.
+            Err(error) if error.is::<Forbidden>() => Probe::Hopeless(error),
             Err(error) => Probe::NotYet(format!("{error:#}")),
             Ok(left) if !left.is_empty() => {
                 clean = 0;
@@ -240,8 +242,18 @@ fn free(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
 fn gone_or_ok(status: u16, what: &str) -> anyhow::Result<()> {
     match status {
         200..300 | 404 | 409 => Ok(()),
+        403 => Err(Forbidden { what: what.to_owned() }.into()),
         status => bail!("the removal of {what} was answered {status}"),
     }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the user may not remove {what} (403); in a cluster without a namespace controller that takes the right to update \
+     namespaces/finalize, too"
+)]
+struct Forbidden {
+    what: String,
 }
 
 /// Mark, name and time of creation.

@@ -94,7 +94,6 @@ fn refused(kinds: &[Kind]) {
     }
     let least = seeds().end / 2;
     for (count, (name, _, _)) in effective.iter().zip(kinds) {
-        eprintln!("{count:5} of {} histories: {name}", seeds().end);
         assert!(*count >= least, "`{name}` made a difference in {count} histories only, not in {least}");
     }
     assert!(accepted.is_empty(), "{} accepted: {}", accepted.len(), accepted[..accepted.len().min(3)].join("\n"));
