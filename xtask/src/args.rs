@@ -131,8 +131,9 @@ pub(crate) struct GithubPlaces {
     pub(crate) github_actions: Option<String>,
     #[arg(long, global = true, hide = true, env = "GITHUB_STEP_SUMMARY", value_parser = OsStringValueParser::new())]
     pub(crate) github_step_summary: Option<OsString>,
+    // `--github-output` of some commands is another thing.
     #[arg(long, global = true, hide = true, env = "GITHUB_OUTPUT", value_parser = OsStringValueParser::new())]
-    pub(crate) github_output: Option<OsString>,
+    pub(crate) github_step_output: Option<OsString>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

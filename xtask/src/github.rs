@@ -34,7 +34,7 @@ impl Github {
             return None;
         }
         let file = |value: &Option<std::ffi::OsString>| value.clone().filter(|v| !v.is_empty()).map(PathBuf::from);
-        Some(Github { summary: file(&places.github_step_summary), output: file(&places.github_output) })
+        Some(Github { summary: file(&places.github_step_summary), output: file(&places.github_step_output) })
     }
 
     /// Annotations, the page of a run or of several, and the outputs `result`, `exit`, `run` and `junit`.
@@ -79,6 +79,11 @@ pub(crate) fn end() {
     if let Some(token) = TOKEN.get() {
         progress::raw(&github::resume(token));
     }
+}
+
+/// Whether commands are switched off, and a command has to be given by [`command`].
+pub(crate) fn is_on() -> bool {
+    TOKEN.get().is_some()
 }
 
 /// Gives the runner a command, in one piece; does nothing outside of Actions.

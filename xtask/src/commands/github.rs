@@ -33,10 +33,11 @@ pub(crate) fn summary(files: &GithubFiles, text: &str) -> anyhow::Result<()> {
     set(files.summary.as_deref()).map_or(Ok(()), |file| append(file, text))
 }
 
-/// A line of the log that GitHub shows beside the change.
-pub(crate) fn annotation(kind: &str, text: &str) -> String {
+/// A line of the log that GitHub shows beside the change; outside of Actions, a line of stdout.
+pub(crate) fn annotate(kind: &str, text: &str) {
     let text = text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
-    format!("::{kind}::{text}\n")
+    let line = format!("::{kind}::{text}\n");
+    if crate::github::is_on() { crate::github::command(&line) } else { print(&line) }
 }
 
 fn set(file: Option<&Path>) -> Option<&Path> {

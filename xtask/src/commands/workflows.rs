@@ -146,7 +146,7 @@ fn verdict(options: &VerdictOptions) -> Result<Exit, Failure> {
         .map_err(|error| Failure::usage(anyhow!("--needs is not what `toJSON(needs)` gives: {error}")))?;
     let ended = judge(&needs, &left(&options.results));
     for (kind, texts) in [("error", &ended.faults), ("warning", &ended.warnings)] {
-        texts.iter().for_each(|text| print(&github::annotation(kind, text)));
+        texts.iter().for_each(|text| github::annotate(kind, text));
     }
     let list = |texts: &[String]| texts.iter().map(|text| format!("- {text}\n")).collect::<String>();
     let summary = format!("{}\n\n{}{}", ended.summary, list(&ended.faults), list(&ended.warnings));

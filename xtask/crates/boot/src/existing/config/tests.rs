@@ -1,3 +1,5 @@
+//! Kubeconfigs that are taken, and those that are refused with what to do.
+
 use super::*;
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\n";
