@@ -120,7 +120,8 @@ fn by_key<'h>(prepared: &Prepared<'h>) -> BTreeMap<&'h str, Vec<&'h Operation>> 
 fn is_of_now(operation: &Operation) -> bool {
     let query = Query::parse(&operation.query);
     match (operation.verb, &operation.answer) {
-        (Verb::Get, Answer::Lost { .. }) | (Verb::List | Verb::DeleteCollection, _) | (_, Answer::List { .. }) => false,
+        (Verb::List | Verb::DeleteCollection, _) | (_, Answer::List { .. }) => false,
+        (verb, answer) if is_open(answer) => verb != Verb::Get && !query.dry_run,
         (Verb::Get, _) if query.resource_version.is_some() => false,
         (Verb::Create, Answer::Refused { status, reason }) => *status == 409 && reason == "AlreadyExists",
         (_, Answer::Refused { status, reason }) => *status == 404 && reason == "NotFound",
@@ -128,15 +129,25 @@ fn is_of_now(operation: &Operation) -> bool {
     }
 }
 
+/// Whether a write may have been done or not, and may still be: no answer, or one of a server that does not know. An
+/// apiserver whose store dies under a DELETE answers 500, and the key is gone all the same.
+fn is_open(answer: &Answer) -> bool {
+    match answer {
+        Answer::Lost { .. } => true,
+        Answer::Refused { status, .. } => *status >= 500,
+        Answer::Object { .. } | Answer::List { .. } => false,
+    }
+}
+
 /// None: the answer leaves it open. A DELETE that only marks the object is one: the update that then takes the last
 /// finalizer off removes it, and is answered with the version that was there.
 fn effect(prepared: &Prepared<'_>, operation: &Operation) -> Option<Effect> {
     Some(match (operation.verb, &operation.answer) {
+        (Verb::Create, answer) if is_open(answer) => Effect::LostCreate,
+        (Verb::Delete, answer) if is_open(answer) => Effect::LostDelete,
+        (_, answer) if is_open(answer) => Effect::LostWrite,
         (Verb::Create, Answer::Refused { .. }) => Effect::Present,
-        (_, Answer::Refused { .. }) => Effect::Absent,
-        (Verb::Create, Answer::Lost { .. }) => Effect::LostCreate,
-        (Verb::Delete, Answer::Lost { .. }) => Effect::LostDelete,
-        (_, Answer::Lost { .. }) => Effect::LostWrite,
+        (_, Answer::Refused { .. } | Answer::Lost { .. }) => Effect::Absent,
         (Verb::Get, Answer::Object { rv, .. }) => Effect::Read(*rv),
         (Verb::Delete, Answer::Object { rv: 0, .. }) => Effect::Delete(None),
         (_, Answer::Object { status: 201, rv }) => Effect::Create(*rv),
@@ -156,8 +167,8 @@ fn change(prepared: &Prepared<'_>, operation: &Operation, rv: u64) -> Option<Cha
 }
 
 fn op(operation: &Operation, effect: Effect) -> Op {
-    let lost = matches!(operation.answer, Answer::Lost { .. });
-    Op { called: operation.called, returned: (!lost).then_some(operation.returned), effect }
+    let returned = (!is_open(&operation.answer)).then_some(operation.returned);
+    Op { called: operation.called, returned, effect }
 }
 
 fn is_without_version(effect: &Effect) -> bool {

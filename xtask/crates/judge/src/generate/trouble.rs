@@ -36,7 +36,8 @@ impl World {
         self.operations.push(Operation { based_on, ..done });
     }
 
-    /// A write whose answer never comes: it takes effect at once, after the client has given up, or never.
+    /// A write whose answer never comes, or is that of a server that does not know: it takes effect at once, after the
+    /// client has given up, or never.
     fn lose(&mut self, key: &Key, prefix: &Key) {
         let current = self.live.get(key).map(|live| live.mod_rev);
         let verb = match (current, self.random.bool()) {
@@ -46,7 +47,10 @@ impl World {
         };
         let called = self.now;
         let returned = called + self.random.u64(1..8);
-        let answer = Answer::Lost { error: "connection reset".into() };
+        let answer = match self.random.bool() {
+            true => Answer::Lost { error: "connection reset".into() },
+            false => Answer::Refused { status: 500, reason: String::new() },
+        };
         let lost = operation(verb, prefix, Some(key), String::new(), (called, returned), answer);
         self.operations.push(Operation { based_on: current.filter(|_| verb == Verb::Update), ..lost });
         self.now += 5;
