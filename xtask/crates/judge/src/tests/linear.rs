@@ -257,6 +257,20 @@ fn a_deletion_that_was_answered_twice_is_refused() {
     let again = Operation { client: "another".into(), ..bad.operations[place].clone() };
     bad.operations.insert(place + 1, again);
     refuse(&bad, ID, &["no order"], "two deletions of one object");
+    // Whoever asked before anything was created got an answer that changes nothing; without one, all may be different.
+    let early = Operation {
+        verb: Verb::Get,
+        answer: Answer::Refused { status: 404, reason: "NotFound".into() },
+        called: 1,
+        returned: 2,
+        ..bad.operations[place].clone()
+    };
+    let answer = Answer::Lost { error: "the connection broke".into() };
+    let lost = Operation { verb: Verb::Delete, answer, ..early.clone() };
+    bad.operations.insert(0, early);
+    refuse(&bad, ID, &["no order"], "two deletions, and a question before everything else");
+    bad.operations.insert(0, lost);
+    assert!(super::violations(&bad, ID).is_empty(), "two deletions and one without an answer");
 }
 
 #[test]
