@@ -25,6 +25,8 @@ pub enum Effect {
     Create(u64),
     /// There was one, and now it is this one; the same again if nothing was changed.
     Write(u64),
+    /// The same, but this version may have been there before: whoever writes what is there is answered with its version.
+    Touch(u64),
     /// There was one, and now there is none; the version of the removal where it is known.
     Delete(Option<u64>),
     Read(u64),
@@ -191,9 +193,11 @@ impl<'o> Search<'o> {
         };
         match (effect, state) {
             (Effect::Create(version), Absent { after }) if version > after => Some(Version(version)),
-            (Effect::Write(version), Version(now)) if version >= now => Some(Version(version)),
-            (Effect::Write(version), Unknown { after }) if version > after => Some(Version(version)),
-            (Effect::Create(_) | Effect::Write(_), _) => None,
+            (Effect::Write(version) | Effect::Touch(version), Version(now)) if version >= now => Some(Version(version)),
+            (Effect::Write(version) | Effect::Touch(version), Unknown { after }) if version > after => {
+                Some(Version(version))
+            }
+            (Effect::Create(_) | Effect::Write(_) | Effect::Touch(_), _) => None,
             (Effect::Delete(Some(version)), _) if version <= last => None,
             (Effect::Delete(version), _) => present(Absent { after: version.unwrap_or(last) }),
             (Effect::Read(version), Version(now)) => (version == now).then_some(state),

@@ -25,7 +25,14 @@ const SHOWN: usize = 8;
 pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
     let mut findings = Findings::default();
     let (base, begin) = base(prepared);
-    for (key, operations) in by_key(prepared) {
+    for (key, mut operations) in by_key(prepared) {
+        // What was answered before the first revision was asked for had its effect before that one: it is in the state
+        // that the search begins with. What was never answered, or only later, may have had its effect on either side;
+        // an answer of that time that changed nothing can be left out.
+        operations.retain(|operation| {
+            let changes = operation.verb != Verb::Get && !matches!(operation.answer, Answer::Refused { .. });
+            operation.called >= begin || is_open(&operation.answer) || (changes && operation.returned >= begin)
+        });
         let effects: Option<Vec<Effect>> = operations.iter().map(|operation| effect(prepared, operation)).collect();
         let Some(effects) = effects else {
             findings.count("objects that were removed in two steps", 1);
@@ -154,10 +161,20 @@ fn effect(prepared: &Prepared<'_>, operation: &Operation) -> Option<Effect> {
         (_, Answer::Object { rv, .. }) => match (operation.verb, change(prepared, operation, *rv)) {
             (_, Some(Change::Delete)) => Effect::Delete(Some(*rv)),
             (Verb::Delete, Some(Change::Put)) | (_, None) => return None,
-            (_, Some(Change::Put)) => Effect::Write(*rv),
+            (_, Some(Change::Put)) => written(operation, *rv),
         },
         (_, Answer::List { .. }) => return None,
     })
+}
+
+/// What an answered write did. One that changes nothing is answered with the version that was there, whoever made it:
+/// perhaps a write without an answer, so that it must not claim this version for itself.
+fn written(operation: &Operation, rv: u64) -> Effect {
+    match operation.based_on {
+        Some(based_on) if based_on == rv => Effect::Read(rv),
+        Some(_) => Effect::Write(rv),
+        None => Effect::Touch(rv),
+    }
 }
 
 /// What the revision did to the operation's object.
@@ -172,7 +189,10 @@ fn op(operation: &Operation, effect: Effect) -> Op {
 }
 
 fn is_without_version(effect: &Effect) -> bool {
-    !matches!(effect, Effect::Create(_) | Effect::Write(_) | Effect::Delete(Some(_)) | Effect::Read(_))
+    !matches!(
+        effect,
+        Effect::Create(_) | Effect::Write(_) | Effect::Touch(_) | Effect::Delete(Some(_)) | Effect::Read(_)
+    )
 }
 
 /// Whether the store has changes of the object that no recorded request can have made: a lease that ran out, a
@@ -180,7 +200,7 @@ fn is_without_version(effect: &Effect) -> bool {
 fn changed_by_others(prepared: &Prepared<'_>, key: &str, base: u64, effects: &[Effect], cleared: usize) -> bool {
     let Some(id) = prepared.keys.id(key) else { return false };
     let version = |effect: &Effect| match effect {
-        Effect::Create(rv) | Effect::Write(rv) => Some(*rv),
+        Effect::Create(rv) | Effect::Write(rv) | Effect::Touch(rv) => Some(*rv),
         _ => None,
     };
     let written: BTreeSet<u64> = effects.iter().filter_map(version).collect();

@@ -11,6 +11,9 @@ use super::view::View;
 /// How many missing events a trace remembers.
 const REMEMBERED: usize = 3;
 
+/// How many live ADDEDs at most are looked for in an initial part that is no state; each costs a look at the history.
+const TAKEN_IN: usize = 32;
+
 pub(super) struct Trace<'h> {
     pub(super) stream: &'h Stream,
     /// Up to the first ERROR, and without the tail that lies beyond the end of the recording.
@@ -67,7 +70,7 @@ impl<'h> Trace<'h> {
         };
         if let Some(view) = &prepared.views[view] {
             trace.find(prepared, view);
-            trace.begin = trace.begin(prepared, view);
+            (trace.initial, trace.begin) = trace.begin(prepared, view);
             trace.missing = trace.missing(prepared, view);
         }
         trace
@@ -114,25 +117,50 @@ impl<'h> Trace<'h> {
         }
     }
 
-    fn begin(&self, prepared: &Prepared<'_>, view: &View) -> Begin {
+    /// How many frames come before the live part, and after what that begins.
+    fn begin(&self, prepared: &Prepared<'_>, view: &View) -> (usize, Begin) {
+        let whole = self.initial;
         if let Start::After(rv) = self.stream.start {
-            return Begin::After(rv.max(prepared.first));
+            return (whole, Begin::After(rv.max(prepared.first)));
         }
-        let items: Option<Vec<usize>> = (0..self.initial).map(|place| self.event(place)).collect();
-        let next_change = self.live_changes().next().map_or(u64::MAX, |(_, frame)| frame.rv);
-        let mut low = prepared.first;
-        let mut high = prepared.last.min(next_change.saturating_sub(1));
-        if let Some(Frame { kind: FrameKind::Bookmark { end_of_initial: true }, rv, .. }) =
-            self.frames.get(self.initial)
-        {
-            (low, high) = (*rv, *rv);
+        let items: Option<Vec<usize>> = (0..whole).map(|place| self.event(place)).collect();
+        let Some(items) = items else { return (whole, self.no_state(prepared)) };
+        // The stream may have been cut within the state: what came must at least have existed together.
+        if self.frames.len() == whole && view.coexist(&items, prepared.last) {
+            return (whole, Begin::Unknown);
         }
-        let Some(items) = items else { return self.no_state(prepared) };
-        if self.frames.len() == self.initial {
-            // The stream may have been cut within the state: what came must at least have existed together.
-            return if view.coexist(&items, high) { Begin::Unknown } else { self.no_state(prepared) };
+        let state = |length| {
+            let rev = self.state(prepared, view, &items[..length])?;
+            is_plain(view, rev, items.get(length)).then_some((length, Begin::After(rev)))
+        };
+        let lengths = std::iter::once(whole).chain(self.shorter());
+        lengths.into_iter().find_map(state).unwrap_or_else(|| (whole, self.no_state(prepared)))
+    }
+
+    /// The latest revision of which the first frames, which are these events, can be the state.
+    fn state(&self, prepared: &Prepared<'_>, view: &View, items: &[usize]) -> Option<u64> {
+        let next = &self.frames[items.len()..];
+        if let Some(Frame { kind: FrameKind::Bookmark { end_of_initial: true }, rv, .. }) = next.first() {
+            return view.state_with(items, *rv, *rv);
         }
-        view.state_with(&items, low, high).map_or_else(|| self.no_state(prepared), Begin::After)
+        let change = next.iter().find(|frame| frame.is_change()).map_or(u64::MAX, |frame| frame.rv);
+        let high = prepared.last.min(change.saturating_sub(1));
+        // A bookmark promises everything from the state up to it. The same state may come again later, and taken for that
+        // one, the stream would owe nothing. A bookmark behind the state is another mistake, which `watch.bookmark` tells.
+        let bookmark = next.iter().find(|frame| matches!(frame.kind, FrameKind::Bookmark { .. }));
+        let promised = bookmark.map_or(high, |frame| frame.rv.min(high));
+        let before = |high| view.state_with(items, prepared.first, high);
+        before(promised).or_else(|| before(high))
+    }
+
+    /// Other lengths that the initial part may have, if as a whole it is no state: live ADDEDs were taken in, and what
+    /// should have come between it and them did not. They rise, and each is newer than all before it; the longest is first.
+    fn shorter(&self) -> impl Iterator<Item = usize> + use<'_, 'h> {
+        let marked = matches!(self.stream.start, Start::InitialEvents(_));
+        let frames = &self.frames[..if marked { 0 } else { self.initial }];
+        let rises = |place: &usize| frames.get(place + 1).is_none_or(|next| next.rv > frames[*place].rv);
+        let lengths = (1..frames.len()).rev().take_while(rises).take(TAKEN_IN);
+        lengths.filter(|length| frames[..*length].iter().all(|frame| frame.rv < frames[*length].rv))
     }
 
     fn no_state(&self, prepared: &Prepared<'_>) -> Begin {
@@ -182,6 +210,14 @@ impl<'h> Trace<'h> {
     }
 }
 
+/// Whether the events between a state and the live ADDED that follows can be told as skipped: then each is of another key.
+/// Several of one key are more mistakes than the one object that would be wrong in a longer state.
+fn is_plain(view: &View, state: u64, next: Option<&usize>) -> bool {
+    let Some(next) = next else { return true };
+    let mut keys = std::collections::HashSet::new();
+    view.events.get(view.after(state)..*next).is_some_and(|skipped| skipped.iter().all(|event| keys.insert(event.key)))
+}
+
 /// A frame in a message.
 pub(super) fn say(frame: &Frame) -> String {
     let place = if frame.key.is_empty() { String::new() } else { format!(" {}", frame.key) };
@@ -192,7 +228,8 @@ pub(super) fn say(frame: &Frame) -> String {
 /// How many frames come before the live part.
 ///
 /// With a state first, that is every ADDED up to the first bookmark, other event, or key that was there already. Live
-/// ADDEDs that follow at once are taken in too; that is no loss, since a state with them is a state as well.
+/// ADDEDs that follow at once are taken in too; that is no loss, since a state with them is a state as well. Where it is
+/// none, `Trace::shorter` looks for them.
 fn initial_length(start: Start, frames: &[Frame], first: u64) -> usize {
     match start {
         // What happened before the recording began cannot be compared with anything.

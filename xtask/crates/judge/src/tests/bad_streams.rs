@@ -31,6 +31,8 @@ const BAD: &[Case] = &[
     ("watch.reliable", 5, "+a@2 +a@7 -a@8", &["stream 5", "color=red", "DELETED", "ns/a at 4"]),
     ("watch.reliable", 4, "+a@4 +b@3 !!@4 +b@6 *a@7", &["stream 4", "DELETED", "ns/b at 5"]),
     ("watch.reliable", 3, "+a@4 +b@3 -b@5 *a@7", &["stream 3", "ns/b at 6"]),
+    // Between the initial state and an ADDED that might be a part of it.
+    ("watch.reliable", 3, "+a@7 +b@6 +c@9", &["stream 3", "skipped 1 of 2", "DELETED", "ns/a at 8"]),
     ("watch.reliable", 2, "+b@6 *a@7", &["stream 2", "ns/b at 5"]),
     // What was seen already comes again; the first one is left out; something that never was.
     ("watch.resumable", 2, "*a@4 -b@5 +b@6", &["stream 2", "ns/a at 4", "not after it", "DELETED", "ns/b at 5"]),

@@ -95,7 +95,7 @@ fn replays(order: &[usize], ops: &[Op]) -> bool {
     for &place in order {
         let fits = match ops[place].effect {
             Effect::Create(version) => !present && version > last,
-            Effect::Write(version) => present && (version > last || known && version == last),
+            Effect::Write(version) | Effect::Touch(version) => present && (version > last || known && version == last),
             Effect::Delete(version) => present && version.is_none_or(|version| version > last),
             Effect::Read(version) if known => present && version == last,
             Effect::Read(version) => present && version > last && !claimed(version),
@@ -107,7 +107,7 @@ fn replays(order: &[usize], ops: &[Op]) -> bool {
             return false;
         }
         match ops[place].effect {
-            Effect::Create(version) | Effect::Write(version) | Effect::Read(version) => {
+            Effect::Create(version) | Effect::Write(version) | Effect::Touch(version) | Effect::Read(version) => {
                 (last, present, known) = (version, true, true);
             }
             Effect::Delete(version) => (last, present, known) = (version.unwrap_or(last), false, true),
@@ -147,7 +147,7 @@ fn corrupt(random: &mut Rng, ops: &mut [Op]) {
             op.effect = random.choice([Effect::Absent, Effect::Present, Effect::Delete(None)]).unwrap_or(Effect::Absent)
         }
         1 => op.effect = Effect::Read(version),
-        2 => op.effect = Effect::Write(version),
+        2 => op.effect = if random.bool() { Effect::Write(version) } else { Effect::Touch(version) },
         _ => {
             let later = random.u64(0..30);
             op.called += later;
@@ -226,6 +226,12 @@ fn what_was_not_answered_may_have_happened() {
             vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Effect::Write(9))],
             false,
         ),
+        (
+            "another one found what a lost write made",
+            vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Effect::Touch(9))],
+            true,
+        ),
+        ("another one found what was over", vec![op(1, 2, Create(5)), op(3, 4, Effect::Touch(4))], false),
     ] {
         assert_eq!(is_linearizable(&ops), expected, "{what}");
     }
@@ -251,6 +257,20 @@ fn a_deletion_that_was_answered_twice_is_refused() {
     let again = Operation { client: "another".into(), ..bad.operations[place].clone() };
     bad.operations.insert(place + 1, again);
     refuse(&bad, ID, &["no order"], "two deletions of one object");
+    // Whoever asked before anything was created got an answer that changes nothing; without one, all may be different.
+    let early = Operation {
+        verb: Verb::Get,
+        answer: Answer::Refused { status: 404, reason: "NotFound".into() },
+        called: 1,
+        returned: 2,
+        ..bad.operations[place].clone()
+    };
+    let answer = Answer::Lost { error: "the connection broke".into() };
+    let lost = Operation { verb: Verb::Delete, answer, ..early.clone() };
+    bad.operations.insert(0, early);
+    refuse(&bad, ID, &["no order"], "two deletions, and a question before everything else");
+    bad.operations.insert(0, lost);
+    assert!(super::violations(&bad, ID).is_empty(), "two deletions and one without an answer");
 }
 
 #[test]

@@ -33,10 +33,12 @@ pub(super) const KINDS: &[Kind] = &[
     ("a revision is of another key", TRUTH, |h, r| {
         let place = r.usize(0..h.revisions.len());
         let (rev, was) = (h.revisions[place].rev, h.revisions[place].key.clone());
+        // A deletion whose previous value was compacted may be of any key that lives: it is missed where its own is next.
+        let of_any = h.revisions[place].kind == Change::Delete && h.revisions[place].prev_rev == 0;
         let others = h.revisions.iter().map(|revision| &revision.key).filter(|key| **key != was);
         let key = r.choice(others.collect::<Vec<_>>())?.clone();
         h.revisions[place].key = key;
-        Some(vec![rev.to_string()])
+        Some(vec![if of_any { was.to_string() } else { rev.to_string() }])
     }),
     ("a put is a deletion", TRUTH, |h, r| {
         // A deletion has no version and no creation; what comes next does not follow.

@@ -158,12 +158,12 @@ fn is_deletion(operation: &Operation) -> bool {
     operation.verb == Verb::Delete && operation.answer == Answer::Object { status: 200, rv: 0 }
 }
 
-/// An operation on an object of which everything is known: no request about it is without an answer.
+/// An operation on an object of which everything is known: no request about it is without an answer that says what was done.
 fn of_known(history: &History, random: &mut Rng, fits: impl Fn(&History, &Operation) -> bool) -> Option<usize> {
     let unknown: std::collections::BTreeSet<&Key> = history
         .operations
         .iter()
-        .filter(|operation| matches!(operation.answer, Answer::Lost { .. }))
+        .filter(|operation| matches!(operation.answer, Answer::Lost { .. } | Answer::Refused { status: 500.., .. }))
         .filter_map(|operation| operation.key.as_ref())
         .collect();
     let operations = history.operations.iter().enumerate();
