@@ -79,7 +79,8 @@ pub(super) const KINDS: &[Kind] = &[
         Some(vec![say(operation), "was answered before it was sent".into()])
     }),
     ("a deletion is answered twice", LINEAR, |h, r| {
-        let place = of_known(h, r, |_, operation| is_deletion(operation))?;
+        // Beside a creation both may be true.
+        let place = of_known(h, r, |h, operation| is_deletion(operation) && !has_creation_beside(h, operation))?;
         let other = Operation { client: Arc::from("another"), ..h.operations[place].clone() };
         h.operations.insert(place + 1, other);
         Some(vec!["no order".into(), h.operations[place].key.as_deref()?.to_owned()])
@@ -156,6 +157,12 @@ fn conflict_hidden(history: &mut History, random: &mut Rng) -> Option<Vec<String
 
 fn is_deletion(operation: &Operation) -> bool {
     operation.verb == Verb::Delete && operation.answer == Answer::Object { status: 200, rv: 0 }
+}
+
+fn has_creation_beside(history: &History, operation: &Operation) -> bool {
+    let mut creations =
+        history.operations.iter().filter(|other| other.verb == Verb::Create && other.key == operation.key);
+    creations.any(|other| other.called <= operation.returned && other.returned >= operation.called)
 }
 
 /// An operation on an object of which everything is known: no request about it is without an answer that says what was done.
