@@ -26,7 +26,7 @@ pub(crate) use report::*;
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use workflows::{
-    DataOptions, GithubFiles, KeysOptions, LintOptions, MatrixOptions, RenderOptions, VerdictOptions, WorkflowsCommand,
+    DataOptions, KeysOptions, LintOptions, MatrixOptions, RenderOptions, VerdictOptions, WorkflowsCommand,
     WorkflowsOptions, given,
 };
 

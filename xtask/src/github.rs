@@ -15,6 +15,7 @@ use report::{Child, github};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::args::GithubPlaces;
+use crate::commands::print;
 use crate::failure::{Failure, OrExit};
 use crate::form::places;
 
@@ -29,6 +30,7 @@ pub(crate) struct Github {
 }
 
 impl Github {
+    /// None outside of Actions.
     pub(crate) fn of(places: &GithubPlaces) -> Option<Github> {
         if places.github_actions.as_deref() != Some("true") {
             return None;
@@ -47,15 +49,30 @@ impl Github {
             ("run", folder.display().to_string()),
             ("junit", junit.display().to_string()),
         ];
-        let text: String = values.iter().map(|(name, value)| github::output(name, value)).collect();
-        append(self.output.as_deref(), &text)
+        set(Some(self), &values)
     }
 
     /// Annotations, and a page for the summary of the step.
     pub(crate) fn tell(&self, annotations: &[String], page: &str) -> Result<(), Failure> {
         command(&annotations.concat());
+        self.summarize(page)
+    }
+
+    pub(crate) fn summarize(&self, page: &str) -> Result<(), Failure> {
         let taken = self.summary.as_ref().and_then(|file| std::fs::metadata(file).ok()).map_or(0, |file| file.len());
         append(self.summary.as_deref(), &github::summary(page, usize::try_from(taken).unwrap_or(usize::MAX)))
+    }
+}
+
+/// Gives outputs to later steps; outside of Actions they are printed.
+pub(crate) fn set(github: Option<&Github>, values: &[(&str, String)]) -> Result<(), Failure> {
+    let text: String = values.iter().map(|(name, value)| github::output(name, value)).collect();
+    match github.and_then(|github| github.output.as_deref()) {
+        Some(file) => append(Some(file), &text),
+        None => {
+            print(&text);
+            Ok(())
+        }
     }
 }
 
@@ -81,9 +98,10 @@ pub(crate) fn end() {
     }
 }
 
-/// Whether commands are switched off, and a command has to be given by [`command`].
-pub(crate) fn is_on() -> bool {
-    TOKEN.get().is_some()
+/// A line of the log that GitHub shows beside the change; outside of Actions, a line of stdout.
+pub(crate) fn annotate(kind: &str, text: &str) {
+    let line = github::note(kind, text);
+    if TOKEN.get().is_some() { command(&line) } else { print(&line) }
 }
 
 /// Gives the runner a command, in one piece; does nothing outside of Actions.

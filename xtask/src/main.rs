@@ -58,6 +58,7 @@ fn start(args: Args) -> Result<u8, Failure> {
     proc::interrupt::install()?;
     tls::install();
     let paths = || paths::Paths::new(&args.places);
+    let step = github::Github::of(&args.places.github);
     let exit = match args.command {
         Command::Shell(options) => return commands::shell::run(&paths()?, &options),
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
@@ -72,9 +73,11 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Explain(options) => commands::checks::explain(&options),
         Command::Bench(options) => commands::bench::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
-        Command::Matrix(options) => commands::matrix::run(&paths::targets(&args.places), &paths::root(), &options),
+        Command::Matrix(options) => {
+            commands::matrix::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options)
+        }
         Command::Workflows(options) => {
-            commands::workflows::run(&paths::targets(&args.places), &paths::root(), &options)
+            commands::workflows::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options)
         }
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
         Command::Compare(options) => commands::compare::run(&paths()?, &options),

@@ -11,7 +11,8 @@ use proc::exec::{Shell, cmd, run as exec};
 use serde_json::{Value, json};
 
 /// Everything that GitHub or a workflow may have set where these tests run.
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 13] = [
+    "GITHUB_ACTIONS",
     "GITHUB_EVENT_NAME",
     "GITHUB_EVENT_PATH",
     "GITHUB_OUTPUT",
@@ -93,6 +94,7 @@ fn outputs_go_to_githubs_files_and_empty_variables_mean_nothing() {
     std::fs::write(&output, "before=1\n").unwrap();
     let (output_name, summary_name) = (output.display().to_string(), summary.display().to_string());
     let variables = [
+        ("GITHUB_ACTIONS", "true"),
         ("GITHUB_EVENT_NAME", "schedule"),
         ("GITHUB_OUTPUT", &output_name),
         ("GITHUB_STEP_SUMMARY", &summary_name),

@@ -44,17 +44,6 @@ pub(crate) struct MatrixOptions {
     /// Also give matrix, has_jobs, count and reason to GitHub, with a summary for people
     #[arg(long)]
     pub(crate) github_output: bool,
-    #[command(flatten)]
-    pub(crate) github: GithubFiles,
-}
-
-/// Files that GitHub reads after a step.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct GithubFiles {
-    #[arg(long = "github-output-file", hide = true, env = "GITHUB_OUTPUT")]
-    pub(crate) output: Option<PathBuf>,
-    #[arg(long = "github-summary-file", hide = true, env = "GITHUB_STEP_SUMMARY")]
-    pub(crate) summary: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -140,8 +129,6 @@ pub(crate) struct VerdictOptions {
     /// Where the artifacts `results-ID` were unpacked
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
-    #[command(flatten)]
-    pub(crate) github: GithubFiles,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -155,8 +142,6 @@ pub(crate) struct KeysOptions {
     /// Give NAME and NAME_restore of each key to GitHub instead
     #[arg(long, conflicts_with = "json")]
     pub(crate) github_output: bool,
-    #[command(flatten)]
-    pub(crate) github: GithubFiles,
 }
 
 fn token(text: &str) -> Result<Token, std::convert::Infallible> {

@@ -37,7 +37,9 @@ pub(crate) fn run(paths: &Paths, options: &CacheOptions) -> Result<Exit, Failure
             let there = if options.dry_run { "there are" } else { "left are" };
             progress::say(&format!("{} {done}; {there} {left} in {}", size(&gone), paths.cache.display()));
         }
-        CacheCommand::Keys(options) => return keys::run(&paths.targets, &paths::root(), options),
+        CacheCommand::Keys(options) => {
+            return keys::run(&paths.targets, &paths::root(), paths.github.as_ref(), options);
+        }
         CacheCommand::Verify => {
             let phase = progress::Phase::start("verify the cache");
             let damaged = cache::verify(&paths.cache).or_exit(Exit::Infrastructure)?;

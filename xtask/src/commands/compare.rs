@@ -4,7 +4,7 @@
 //! told and never make runs different. Reading a run is in `recorded`, the comparison itself in `differ`.
 
 mod differ;
-pub(super) mod recorded;
+mod recorded;
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use model::Exit;
 use proc::{Together, progress};
 use report::SingleCase;
 
+use super::run_folders::some_folders;
 use super::{print, print_json};
 use crate::args::CompareOptions;
 use crate::failure::{Failure, OrExit};
@@ -22,7 +23,7 @@ use differ::Comparison;
 use recorded::Recorded;
 
 pub(crate) fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failure> {
-    let folders = recorded::folders(paths, &options.runs).or_exit(Exit::Usage)?;
+    let folders = some_folders(paths, &options.runs).or_exit(Exit::Usage)?;
     let runs = folders.iter().map(|folder| recorded::read(folder)).collect::<anyhow::Result<Vec<Recorded>>>();
     let runs = runs.or_exit(Exit::Usage)?;
     if options.golden {

@@ -12,13 +12,14 @@ use serde_json::Value;
 use targets::Catalogue;
 use workflows::{Ask, Matrix};
 
-use super::{github, print};
+use super::print;
 use crate::args::{MatrixOptions, given};
 use crate::failure::{Failure, OrExit};
+use crate::github::{self, Github};
 
 const GIT: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(data: &Path, root: &Path, options: &MatrixOptions) -> Result<Exit, Failure> {
+pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &MatrixOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(data)?;
     let only: Vec<String> = given(&options.only)
         .iter()
@@ -52,10 +53,9 @@ pub(crate) fn run(data: &Path, root: &Path, options: &MatrixOptions) -> Result<E
             ("reason", matrix.reason.clone()),
             ("tested", list(matrix.tested())),
             ("experimental", list(matrix.experimental())),
-        ]
-        .map(|(name, value)| (name.to_owned(), value));
-        github::outputs(&options.github, &outputs).or_exit(Exit::Infrastructure)?;
-        github::summary(&options.github, &summary(options, &matrix)).or_exit(Exit::Infrastructure)?;
+        ];
+        github::set(github, &outputs)?;
+        github.map_or(Ok(()), |github| github.summarize(&summary(options, &matrix)))?;
     }
     Ok(Exit::Ok)
 }

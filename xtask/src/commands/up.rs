@@ -131,6 +131,14 @@ fn keep(
     let run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-up-{}", target.name, options.name))
         .or_exit(Exit::Infrastructure)?;
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
+    let info = &booted.cluster.info;
+    if let Some(awake) = info.awake.filter(|awake| info.profiles.len() > *awake) {
+        let all = info.profiles.len();
+        progress::say(&format!(
+            "all {all} control planes are woken; a machine this slow bears {awake}, and more may never become ready: \
+             `cargo xtask down` and fewer --profile"
+        ));
+    }
     booted.wake_all().or_exit(Exit::Infrastructure)?;
     let kept = Kept::here(&options.name, &run, &booted.cluster.info);
     kept.write(paths).or_exit(Exit::Infrastructure)?;

@@ -133,6 +133,11 @@ pub fn output(name: &str, value: &str) -> String {
     format!("{name}={}\n", value.replace(['\r', '\n'], " "))
 }
 
+/// An annotation without a title or a place.
+pub fn note(kind: &str, text: &str) -> String {
+    format!("::{kind}::{}\n", data(text))
+}
+
 fn limited(mut all: Vec<String>, kind: &str) -> Vec<String> {
     if all.len() > ANNOTATIONS {
         let more = all.len() - (ANNOTATIONS - 1);

@@ -11,12 +11,13 @@ use targets::Catalogue;
 use workflows::{Inputs, Keys};
 
 use crate::args::KeysOptions;
-use crate::commands::{github, host_target, print, print_json, target};
+use crate::commands::{host_target, print, print_json, target};
 use crate::failure::{Failure, OrExit};
+use crate::github::{self, Github};
 
 const ASK: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(data: &Path, root: &Path, options: &KeysOptions) -> Result<Exit, Failure> {
+pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &KeysOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(data)?;
     let target = target(&catalogue, options.arch.as_deref())?;
     let host = host_target(&catalogue)?;
@@ -24,10 +25,12 @@ pub(crate) fn run(data: &Path, root: &Path, options: &KeysOptions) -> Result<Exi
     if options.json {
         print_json(&keys)?;
     } else if options.github_output {
-        let outputs = keys.named().into_iter().flat_map(|(name, key)| {
-            [(name.to_owned(), key.key.clone()), (format!("{name}_restore"), key.restore.clone())]
-        });
-        github::outputs(&options.github, &outputs.collect::<Vec<_>>()).or_exit(Exit::Infrastructure)?;
+        let restores: Vec<String> = keys.named().iter().map(|(name, _)| format!("{name}_restore")).collect();
+        let named = keys.named();
+        let each = named.iter().zip(&restores);
+        let outputs =
+            each.flat_map(|((name, key), restore)| [(*name, key.key.clone()), (restore, key.restore.clone())]);
+        github::set(github, &outputs.collect::<Vec<_>>())?;
     } else {
         for (name, key) in keys.named() {
             print(&format!("{name:10}  {}  {}\n", key.key, key.paths.join(" ")));

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use model::{Event, GoldenValue, Outcome};
 use proc::run_dir;
 use ring::digest::{SHA256, digest};
-
-use crate::paths::Paths;
 
 /// Above the values in a golden file.
 const HEADER: &str = "\
@@ -32,37 +30,6 @@ pub(super) struct Recorded {
     pub(super) cases: BTreeMap<String, (Outcome, f64)>,
     /// By `PROFILE/NAME.ENCODING`.
     pub(super) values: BTreeMap<String, Vec<u8>>,
-}
-
-/// The run folders that the words stand for: a path or a name below `reports/`, where a common folder is all its runs.
-pub(in crate::commands) fn folders(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for word in words {
-        let candidates = [PathBuf::from(word), paths.reports.join(word)];
-        let Some(folder) = candidates.into_iter().find(|folder| folder.is_dir()) else {
-            bail!("there is no run `{word}`, neither as a path nor in {}", paths.reports.display());
-        };
-        let folder = std::path::absolute(&folder)?;
-        let mut runs = if is_run(&folder) { vec![folder.clone()] } else { inside(&folder)? };
-        if runs.is_empty() {
-            bail!("{} is no run folder: it has no events", folder.display());
-        }
-        runs.retain(|run| !found.contains(run));
-        found.append(&mut runs);
-    }
-    Ok(found)
-}
-
-fn is_run(folder: &Path) -> bool {
-    run_dir::recorded(folder).0.is_file()
-}
-
-fn inside(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))?;
-    let mut runs: Vec<PathBuf> =
-        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|run| is_run(run)).collect();
-    runs.sort();
-    Ok(runs)
 }
 
 pub(super) fn read(folder: &Path) -> anyhow::Result<Recorded> {

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use proc::{progress, run_dir};
 use report::{Known, Record};
 
-use crate::commands::compare::recorded::folders;
+use crate::commands::run_folders::some_folders;
 use crate::paths::Paths;
 
 /// Marks a folder as ours, so that its content may be replaced.
@@ -17,7 +17,7 @@ const MARK: &str = ".archproof-site";
 pub(super) fn read_all(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<Record>> {
     let mut found: Vec<PathBuf> = Vec::new();
     for word in words {
-        match folders(paths, std::slice::from_ref(word)) {
+        match some_folders(paths, std::slice::from_ref(word)) {
             Ok(runs) => runs.into_iter().for_each(|run| {
                 if !found.contains(&run) {
                     found.push(run);

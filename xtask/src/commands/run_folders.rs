@@ -1,0 +1,65 @@
+//! The run folders that words on the command line stand for.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use proc::run_dir;
+
+use crate::paths::Paths;
+
+/// Below a named folder: artifact, common folder, architecture, and one to spare.
+const DEPTH: usize = 4;
+
+/// Every run that the words stand for, once, in the order of the words and then of the folders' names. A word is a path or a
+/// name below `reports/`, and a folder above runs is all of them; in one without any there are none.
+pub(super) fn folders(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+    each(paths, words, |_, _| Ok(()))
+}
+
+/// The same, where each word must stand for a run.
+pub(super) fn some_folders(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+    each(paths, words, |folder, found| {
+        ensure!(!found.is_empty(), "{} is no run folder, and has none in it: none has events", folder.display());
+        Ok(())
+    })
+}
+
+fn each(
+    paths: &Paths,
+    words: &[String],
+    check: impl Fn(&Path, &[PathBuf]) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let mut all: Vec<PathBuf> = Vec::new();
+    for word in words {
+        let candidates = [PathBuf::from(word), paths.reports.join(word)];
+        let Some(folder) = candidates.into_iter().find(|folder| folder.is_dir()) else {
+            bail!("there is no run `{word}`, neither as a path nor in {}", paths.reports.display());
+        };
+        let folder = folder.canonicalize().with_context(|| format!("failed to resolve {}", folder.display()))?;
+        let mut found = Vec::new();
+        search(&folder, DEPTH, &mut found)?;
+        check(&folder, &found)?;
+        found.sort();
+        found.retain(|run| !all.contains(run));
+        all.append(&mut found);
+    }
+    Ok(all)
+}
+
+fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    if run_dir::recorded(folder).0.is_file() {
+        found.push(folder.to_owned());
+        return Ok(());
+    }
+    if depth == 0 {
+        return Ok(());
+    }
+    let unreadable = || format!("failed to read {}", folder.display());
+    for entry in std::fs::read_dir(folder).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        if path.is_dir() && !path.is_symlink() {
+            search(&path, depth - 1, found)?;
+        }
+    }
+    Ok(())
+}
