@@ -113,6 +113,9 @@ func (c *components) do(r *request) (message, error) {
 		return nil, writeFile(r.Path, os.FileMode(r.Mode), r.Data)
 	case "read":
 		return readFile(r.Path, r.Offset, r.Length)
+	case "slack":
+		c.setTimerSlack(time.Duration(r.Millis) * time.Millisecond)
+		return nil, nil
 	case "trim":
 		return nil, trim()
 	}

@@ -117,7 +117,7 @@ pub(crate) struct ControlPlane {
 }
 
 /// A machine so much slower than the reference lets control planes rest.
-const SLOW: f64 = 4.0;
+pub(crate) const SLOW: f64 = 4.0;
 /// More than that at a time, and the waiting in one no longer fills the gaps in the others.
 pub(crate) const AWAKE: usize = 3;
 

@@ -24,6 +24,7 @@ use crate::judge::{Court, Judgement};
 use crate::record::{Clock, Recorder};
 use crate::selection::Case;
 use crate::store::{Collector, Store};
+use crate::turns::{Slots, in_order};
 use crate::{history_files, traffic, wait};
 
 /// Takes the events of the run, from any thread.
@@ -92,6 +93,8 @@ pub struct Compared {
 struct Field {
     ground: Arc<Ground>,
     collectors: Vec<(String, Collector, Recorder)>,
+    /// Its cases at the same time.
+    slots: Arc<Semaphore>,
 }
 
 /// What all profiles of a run share.
@@ -99,8 +102,7 @@ struct Run {
     clock: Clock,
     resources: Arc<Vec<StoredResource>>,
     compared: Arc<Compared>,
-    /// Cases at the same time.
-    slots: Arc<Semaphore>,
+    slots: Slots,
     /// Profiles at the same time.
     awake: Semaphore,
 }
@@ -130,10 +132,10 @@ impl Engine<'_> {
             clock: Clock::start(),
             resources: Arc::new(plan.resources.clone()),
             compared: Arc::new(Compared { golden: plan.golden.clone(), values: self.options.values.clone() }),
-            slots: Arc::new(Semaphore::new(self.options.jobs.max(1))),
+            slots: Slots::new(self.options.jobs, self.cluster.info.awake),
             awake: Semaphore::new(self.cluster.info.awake.unwrap_or(Semaphore::MAX_PERMITS)),
         };
-        let legs = in_order(&plan, &self.cluster.info.profiles);
+        let legs = in_order(&plan.cases, &self.cluster.info.profiles);
         let ended = join_all(legs.into_iter().map(|profile| self.leg(&plan, &all, profile))).await;
         let legs = ended.into_iter().collect::<anyhow::Result<Vec<Leg>>>()?;
         self.look()?;
@@ -155,7 +157,7 @@ impl Engine<'_> {
         self.look()?;
         self.control(profile, |control, profile| control.wake(profile)).await?;
         let field = self.unless_it_breaks(self.connect(all, profile)).await?;
-        let ended = self.scenarios(plan, all, &field).await;
+        let ended = self.scenarios(plan, &field).await;
         let histories = self.histories(field, ended.is_ok()).await;
         let trouble = ended?;
         let histories = histories?;
@@ -197,12 +199,12 @@ impl Engine<'_> {
             resources: Arc::clone(&all.resources),
             compared: Arc::clone(&all.compared),
         });
-        Ok(Field { ground, collectors })
+        Ok(Field { ground, collectors, slots: all.slots.of_profile() })
     }
 
     /// Runs the profile's scenarios and the traffic for the judges, and then those scenarios, one by one, that want the
     /// profile for themselves. Returns why the traffic failed, if it did.
-    async fn scenarios(&self, plan: &Plan, all: &Run, field: &Field) -> anyhow::Result<Option<String>> {
+    async fn scenarios(&self, plan: &Plan, field: &Field) -> anyhow::Result<Option<String>> {
         let profile = field.ground.profile.name.as_str();
         let mine = || plan.cases.iter().filter(|case| case.profile == profile);
         let scenarios = mine().filter(|case| matches!(case.check.run, check::Run::Scenario(_)));
@@ -213,12 +215,12 @@ impl Engine<'_> {
             tasks.spawn(self.traffic(field));
         }
         for case in together {
-            tasks.spawn(self.scenario(*case, field, Arc::clone(&all.slots)));
+            tasks.spawn(self.scenario(*case, field, Arc::clone(&field.slots)));
         }
         let trouble = self.wait_for_all(tasks).await?;
         for case in alone {
             let mut tasks = JoinSet::new();
-            tasks.spawn(self.scenario(*case, field, Arc::clone(&all.slots)));
+            tasks.spawn(self.scenario(*case, field, Arc::clone(&field.slots)));
             self.wait_for_all(tasks).await?;
         }
         self.unless_it_breaks(self.wait_until_clean(field)).await?;
@@ -371,18 +373,6 @@ fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
         (_, Some(trouble)) => Outcome::errored("traffic", trouble.clone()),
         (outcome, None) => outcome,
     }
-}
-
-/// The profiles that have cases: the one with most of them first, then those with the fewest. Cases that need a profile
-/// for themselves, or wait for an expiry, are few on theirs, follow each other there, and are what a run waits for.
-fn in_order<'a>(plan: &Plan, profiles: &'a BTreeMap<String, ProfileInfo>) -> Vec<&'a ProfileInfo> {
-    let count = |profile: &ProfileInfo| plan.cases.iter().filter(|case| case.profile == profile.name).count();
-    let mut order: Vec<&ProfileInfo> = profiles.values().filter(|profile| count(profile) > 0).collect();
-    order.sort_by_key(|profile| count(profile));
-    if !order.is_empty() {
-        order.rotate_right(1);
-    }
-    order
 }
 
 async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {

@@ -18,6 +18,7 @@ mod shard;
 pub mod shared;
 pub mod store;
 mod traffic;
+mod turns;
 mod wait;
 pub mod watch;
 

@@ -122,6 +122,12 @@ impl Guest {
         Ok(())
     }
 
+    /// Lets the timers of everything that is started from now on fire up to `slack` late, together with others.
+    pub(crate) fn slacken_timers(&self, slack: Duration) -> anyhow::Result<()> {
+        self.ask(json!({ "do": "slack", "millis": u64::try_from(slack.as_millis())? }), ANSWER)?;
+        Ok(())
+    }
+
     /// Lets a timer fire on every processor. An error names the processors on which none did within `limit`.
     pub(crate) fn check_timers(&self, limit: Duration) -> anyhow::Result<()> {
         let answer = self.ask_with(

@@ -100,16 +100,18 @@ async fn apiserver_restart(ctx: &Ctx) -> Verdict {
 async fn etcd_restart(ctx: &Ctx) -> Verdict {
     let fault = async {
         ctx.control(ETCD, Action::Kill).await?;
-        // etcd is back within a second; a workload that was waiting just then would not have noticed.
+        // etcd is back within a second; a workload that was waiting just then would not have noticed. Without a limit
+        // of its own a read is tried again for 40 s.
         let what = "a quorum read to fail without a store";
+        let read = format!("/api/v1/namespaces/default?timeout={}s", ctx.stretched(2));
         wait::until(what, ctx.limit(30.0), Duration::from_millis(50), || async {
-            let read = ctx.send(&Request::get("/api/v1/namespaces/default")).await;
+            let read = ctx.send(&Request::get(&read)).await;
             Ok(if read.is_ok_and(|answer| answer.is_success()) { Err("it was answered".to_owned()) } else { Ok(()) })
         })
         .await?;
         ctx.control(ETCD, Action::Start).await
     };
-    load::through(ctx, &Servers::first(ctx), &[("unanswered", 1)], fault).await
+    load::through(ctx, &Servers::first(ctx), &[(load::MET, 1)], fault).await
 }
 
 /// Killed, not asked to end; ready again afterwards.

@@ -45,6 +45,11 @@ const MARKER: &str = "marker";
 
 /// The parts of a workload, as indexes.
 const PHASES: [&str; 3] = ["before", "during", "after"];
+const AFTERWARDS: usize = 2;
+
+/// Writes without an answer, and those that were under way when the fault ended. A writer sends one after the other, so
+/// where servers do not answer each of them has one of these.
+pub(crate) const MET: &str = "writes that met the fault";
 
 /// A count that must be reached, or the check has exercised nothing.
 pub(crate) type Minimum = (&'static str, u64);
@@ -55,6 +60,8 @@ struct Board {
     phase: AtomicUsize,
     acknowledged: [AtomicU64; 3],
     unanswered: [AtomicU64; 3],
+    /// Sent before the end of the fault and answered after it.
+    held_up: AtomicU64,
     /// Writers end.
     ended: AtomicBool,
     /// When watchers have to be told of the marker.
@@ -174,7 +181,7 @@ async fn direct(ctx: &Ctx, board: &Board, fault: impl Future<Output = Verdict>) 
     board.reached(ctx, 0, BEFORE).await?;
     board.phase.store(1, Ordering::SeqCst);
     fault.await?;
-    board.phase.store(2, Ordering::SeqCst);
+    board.phase.store(AFTERWARDS, Ordering::SeqCst);
     board.reached(ctx, 2, AFTER).await?;
     board.ended.store(true, Ordering::SeqCst);
     Ok(())
@@ -267,8 +274,16 @@ impl Board {
         .await
     }
 
-    fn note(&self, fate: Fate) {
-        let phase = self.phase.load(Ordering::SeqCst);
+    fn phase(&self) -> usize {
+        self.phase.load(Ordering::SeqCst)
+    }
+
+    /// The end of a write that was sent in the phase `sent`.
+    fn note(&self, fate: Fate, sent: usize) {
+        let phase = self.phase();
+        if fate != Fate::Unknown && sent < AFTERWARDS && phase == AFTERWARDS {
+            self.held_up.fetch_add(1, Ordering::SeqCst);
+        }
         match fate {
             Fate::Done(_) => self.acknowledged[phase].fetch_add(1, Ordering::SeqCst),
             Fate::Unknown => self.unanswered[phase].fetch_add(1, Ordering::SeqCst),
@@ -298,6 +313,8 @@ impl Board {
             ctx.count(&format!("acknowledged {name} the fault"), self.acknowledged[phase].load(Ordering::SeqCst));
             ctx.count("unanswered", self.unanswered[phase].load(Ordering::SeqCst));
         }
+        let unanswered: u64 = self.unanswered.iter().map(|count| count.load(Ordering::SeqCst)).sum();
+        ctx.count(MET, unanswered + self.held_up.load(Ordering::SeqCst));
     }
 }
 

@@ -1,0 +1,35 @@
+//! What of a profile's processes goes into the key of a memory snapshot.
+//!
+//! The rest of the key is put together where the machine is described (`qemu`).
+
+use std::path::{Path, PathBuf};
+
+use model::Profile;
+
+use super::ROOT;
+use crate::flags::{self, Member, StorePorts};
+use crate::members;
+use crate::pki;
+use crate::plan::{Root, SLOW};
+
+/// The command lines of a profile, apart from what is fresh in every run: a snapshot holds processes with just these.
+pub(super) fn of(profile: &Profile) -> anyhow::Result<String> {
+    let root = Root { here: PathBuf::from("/"), there: PathBuf::from(ROOT) };
+    let pki = pki::below(Path::new("/pki")).seen_from(&root);
+    let servers = profile.stores.iter().map(|store| (store.name.clone(), flags::url(1))).collect();
+    let mut all = vec![flags::apiserver(profile, Path::new(ROOT), 1, "0.0.0.0", &servers, &pki)?];
+    let ports = StorePorts { client: 1, peer: 2 };
+    for store in &profile.stores {
+        let names = members::stores(profile, store);
+        let peers: Vec<_> = names.iter().map(|name| (members::short(name).to_owned(), ports.clone())).collect();
+        let of_member = |(name, _): &(String, StorePorts)| {
+            [1.0, SLOW].map(|factor| {
+                let member = Member::new(name, &peers, factor);
+                flags::store(store, &member, Path::new(ROOT), &ports, "0.0.0.0", &pki)
+            })
+        };
+        all.extend(peers.iter().flat_map(of_member));
+    }
+    let wrappers: Vec<_> = profile.stores.iter().map(|store| &store.wrapper).collect();
+    Ok(serde_json::to_string(&(all, profile.apiservers, &profile.plugins, wrappers))?)
+}
