@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use boot::{Booted, Topology};
-use model::{Artifacts, Event, Exit, Expectation, GoldenValue, Outcome, Profile, StoreKind, StoredResource, Target};
+use model::{
+    Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StoreKind, StoredResource, Target,
+};
 use proc::progress::timestamp as now;
 use proc::{RunDir, interrupt};
 use report::EventLog;
@@ -27,6 +29,8 @@ pub(crate) type Tables = (Vec<StoredResource>, Vec<GoldenValue>);
 pub(crate) struct Job<'a> {
     pub(crate) target: &'a Target,
     pub(crate) request: build::Request<'a>,
+    /// What is built for this machine as well, where it is of another architecture.
+    pub(crate) native: Option<build::Request<'a>>,
     pub(crate) store: StoreKind,
     pub(crate) profiles: Vec<Profile>,
     /// The storage table and the golden values for what was built.
@@ -55,7 +59,7 @@ pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
 fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> {
     let provider = fetched(job, log)?;
     let turn = job.builds.take("the build of another architecture").map_err(|_| Exit::Interrupted)?;
-    let artifacts = phase(log, "build", Exit::Build, || built(job.provider.paths, job.request.clone()))?;
+    let artifacts = phase(log, "build", Exit::Build, || all_built(job))?;
     drop(turn);
     tell_built(log, &artifacts);
     let topology = Topology { profiles: job.profiles.clone() };
@@ -76,6 +80,15 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     (job.linger)(&booted, green);
     phase(log, "teardown", Exit::Infrastructure, || take_down(&booted, run, green))?;
     tested
+}
+
+fn all_built(job: &Job<'_>) -> anyhow::Result<Artifacts> {
+    let mut artifacts = built(job.provider.paths, job.request.clone())?;
+    if let Some(request) = &job.native {
+        let target = request.target.clone();
+        artifacts.native = Some(Box::new(Native { target, artifacts: built(job.provider.paths, request.clone())? }));
+    }
+    Ok(artifacts)
 }
 
 /// What the provider needs beside the components; a phase of its own where that may mean a download.

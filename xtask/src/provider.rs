@@ -1,5 +1,6 @@
 //! Which provider a command uses, and what has to be at hand before it can boot.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context;
@@ -33,6 +34,14 @@ pub(crate) fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profi
         }
     }
     profiles
+}
+
+/// The components beside control planes that run on this machine as well, where it is of another architecture.
+pub(crate) fn beside(profiles: &[Profile]) -> Vec<String> {
+    let with_a_spare = || profiles.iter().filter(|profile| profile.spare);
+    let etcd = with_a_spare().map(|_| StoreKind::Etcd.component().to_owned());
+    let names: BTreeSet<String> = with_a_spare().flat_map(|profile| profile.tools.clone()).chain(etcd).collect();
+    names.into_iter().collect()
 }
 
 /// What is used unless the command line asks for something else.

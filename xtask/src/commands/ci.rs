@@ -105,12 +105,15 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     let repeat = repeat(setting, target);
     let chosen = provider(setting, target);
     let components = chosen.components(&catalogue.components, &work.profiles);
+    let request_of =
+        |target, only| build::Request { only: Some(only), ..request(paths, catalogue, target, Some(&options.sources)) };
+    let host = host_target(catalogue).ok();
+    let beside = provider::beside(&work.profiles);
+    let elsewhere = host.filter(|host| host.name != target.name && !beside.is_empty());
     let job = Job {
         target,
-        request: build::Request {
-            only: Some(&components),
-            ..request(paths, catalogue, target, Some(&options.sources))
-        },
+        request: request_of(target, &components),
+        native: elsewhere.map(|host| request_of(host, &beside)),
         store: options.sources.store(),
         profiles: work.profiles.clone(),
         tables: &|artifacts| super::tables(catalogue, artifacts),
@@ -125,14 +128,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         },
         builds,
         linger: &|booted, green| linger::linger(setting, booted, &run, green),
-        provider: Setup {
-            chosen,
-            options: &options.provider,
-            paths,
-            host: host_target(catalogue).ok(),
-            target,
-            offline: options.sources.offline,
-        },
+        provider: Setup { chosen, options: &options.provider, paths, host, target, offline: options.sources.offline },
     };
     let log = Arc::new(
         EventLog::create(&run.events(), Some(console(paths, (options.quiet, options.verbose), &run)))

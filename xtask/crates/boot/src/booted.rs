@@ -11,11 +11,12 @@ use proc::interrupt;
 use proc::run_dir::write_private_file;
 use rustix::process::Signal;
 
+use crate::beside::Beside;
 use crate::component::{APISERVER, Component};
-use crate::host::Host;
-use crate::plan::{Beside, ControlPlane, Root};
+use crate::host::{Host, Program};
+use crate::plan::{ControlPlane, Root};
 use crate::qemu::Snapshots;
-use crate::{flags, plan};
+use crate::{flags, members, plan};
 
 /// A memory snapshot that was made: its size on disk, and how long the guest stood still for it.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +128,9 @@ impl Booted {
     }
 }
 
+/// Before the name of a tool: the one of this machine.
+const NATIVE_TOOL: &str = "native/";
+
 /// All components by name; implements control over them.
 struct Processes {
     host: Arc<dyn Host>,
@@ -186,14 +190,26 @@ impl Processes {
     fn filled(&self, component: &str, action: &Action) -> anyhow::Result<Action> {
         let Action::Restart { flags } = action else { return Ok(action.clone()) };
         let profile = component.split('/').next().unwrap_or_default();
-        let filled = flags.iter().map(|(name, value)| Ok((name.clone(), self.fill(profile, value)?)));
+        let here = members::short(component) == members::NATIVE;
+        let filled = flags.iter().map(|(name, value)| Ok((name.clone(), self.fill(profile, value, here)?)));
         Ok(Action::Restart { flags: filled.collect::<anyhow::Result<_>>()? })
     }
 
-    fn fill(&self, profile: &str, text: &str) -> anyhow::Result<String> {
+    /// For a reader on this side, or where the components run.
+    fn fill(&self, profile: &str, text: &str, here: bool) -> anyhow::Result<String> {
         match (self.folders.get(profile), self.beside.get(profile)) {
-            (Some(folder), Some(beside)) => flags::fill(text, &folder.there, &beside.servers),
+            (Some(Root { here: folder, .. }), Some(beside)) if here => flags::fill(text, folder, &beside.servers),
+            (Some(Root { there: folder, .. }), Some(beside)) => flags::fill(text, folder, &beside.servers),
             _ => Ok(text.to_owned()),
+        }
+    }
+
+    /// The tool, where it runs, and whether that is on this side.
+    fn tool(&self, profile: &str, tool: &str) -> Option<(&Program, &dyn Host, bool)> {
+        let beside = self.beside.get(profile)?;
+        match tool.strip_prefix(NATIVE_TOOL) {
+            None => Some((beside.tools.get(tool)?, &*self.host, false)),
+            Some(tool) => beside.native.as_ref().and_then(|n| Some((n.tools.get(tool)?, &*n.host, true))),
         }
     }
 }
@@ -225,15 +241,20 @@ impl Control for Processes {
     }
 
     fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError> {
-        let program = self.beside.get(profile).and_then(|beside| beside.tools.get(tool));
-        let program = program.ok_or_else(|| ControlError(format!("profile `{profile}` has no tool `{tool}`")))?;
-        let filled = args.iter().map(|arg| self.fill(profile, arg)).collect::<anyhow::Result<Vec<String>>>();
-        let ran = filled.and_then(|args| self.host.run(program, args));
+        let found = self.tool(profile, tool);
+        let (program, host, here) =
+            found.ok_or_else(|| ControlError(format!("profile `{profile}` has no tool `{tool}`")))?;
+        let filled = args.iter().map(|arg| self.fill(profile, arg, here)).collect::<anyhow::Result<Vec<String>>>();
+        let ran = filled.and_then(|args| host.run(program, args));
         ran.map_err(|error| ControlError(format!("{tool} {}: {error:#}", args.join(" "))))
     }
 
     fn spare(&self, profile: &str) -> Option<StoreInfo> {
         self.beside.get(profile)?.spare.clone()
+    }
+
+    fn native(&self, profile: &str) -> Option<StoreInfo> {
+        Some(self.beside.get(profile)?.native.as_ref()?.store.clone())
     }
 
     fn log(&self, component: &str) -> Result<String, ControlError> {

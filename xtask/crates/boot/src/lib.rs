@@ -3,6 +3,7 @@
 //! The result is a [`model::Cluster`] for the suite and a guard that takes it down. What is checked on the cluster,
 //! and what its components are built from, is decided elsewhere.
 
+mod beside;
 mod booted;
 mod component;
 mod execution;

@@ -6,6 +6,8 @@ use model::{Profile, ProfileStore};
 pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// The store that no profile lists.
 pub(crate) const SPARE: &str = "spare";
+/// Likewise.
+pub(crate) const NATIVE: &str = "native";
 
 /// `PROFILE/etcd-STORE`, or `PROFILE/etcd-STORE-1` and so on where the store has several members.
 pub(crate) fn stores(profile: &Profile, store: &ProfileStore) -> Vec<String> {
@@ -31,6 +33,11 @@ pub(crate) fn controllers(profile: &Profile) -> Option<String> {
 /// The name of a profile's etcd that is not recorded, where it has one.
 pub(crate) fn spare(profile: &Profile) -> Option<String> {
     profile.spare.then(|| format!("{}/etcd-{SPARE}", profile.name))
+}
+
+/// The name of the etcd that runs on this machine where the others are of another architecture.
+pub(crate) fn native(profile: &Profile) -> String {
+    format!("{}/etcd-{NATIVE}", profile.name)
 }
 
 /// The name by which a member is known to the others: what is behind `etcd-` in that of its component.

@@ -16,6 +16,7 @@ use reqwest::blocking::Client;
 use rustix::process::Signal;
 use tls::Alpn;
 
+use crate::beside::Beside;
 use crate::component::{Component, Ready, Times};
 use crate::flags::{self, Flags, Member, StorePorts, url};
 use crate::host::{Host, Program};
@@ -83,16 +84,6 @@ pub(crate) struct Draft {
     pub(crate) there: PathBuf,
     /// `PROFILE.STORE` to the file that holds its data, there.
     pub(crate) data: Vec<(String, PathBuf)>,
-}
-
-/// What control over a profile needs beside its components.
-#[derive(Default)]
-pub(crate) struct Beside {
-    /// URLs of the stores, there.
-    pub(crate) servers: BTreeMap<String, String>,
-    pub(crate) spare: Option<StoreInfo>,
-    /// By component.
-    pub(crate) tools: BTreeMap<String, Program>,
 }
 
 /// The stores of a profile on paper.
@@ -222,7 +213,7 @@ impl Plan<'_> {
         }
         servers.extend(relays);
         let mut on_demand = Vec::new();
-        let beside = self.beside(profile, &there, servers.clone(), &pki, &mut on_demand)?;
+        let beside = self.beside(profile, &dir, servers.clone(), &mut on_demand)?;
         let mut doors = Vec::new();
         let mut apiservers = Vec::new();
         for name in members::apiservers(profile) {
@@ -240,46 +231,6 @@ impl Plan<'_> {
         let info = self.info(profile, &dir, &doors, &endpoints, &apiserver.flags)?;
         on_demand.iter_mut().for_each(|component| component.on_demand = true);
         Ok(Draft { stores, plugins, apiserver, more_apiservers, on_demand, beside, info, there, data })
-    }
-
-    /// The tools, and the etcd that is not recorded.
-    fn beside(
-        &self,
-        profile: &Profile,
-        there: &Path,
-        mut servers: BTreeMap<String, String>,
-        pki: &Pki,
-        on_demand: &mut Vec<Component>,
-    ) -> anyhow::Result<Beside> {
-        let tools = profile
-            .tools
-            .iter()
-            .map(|tool| Ok((tool.clone(), self.program(format!("{}/{tool}", profile.name), tool)?)));
-        let tools = tools.collect::<anyhow::Result<_>>()?;
-        let Some(name) = members::spare(profile) else { return Ok(Beside { servers, spare: None, tools }) };
-        let (client, peer) = ((self.place.doors)(&name)?, (self.place.doors)(&format!("{name}/peer"))?.inside);
-        let ports = StorePorts { client: client.inside, peer };
-        let member = Member::new(members::SPARE, &[(members::SPARE.to_owned(), ports.clone())], self.place.factor);
-        let store = ProfileStore {
-            name: members::SPARE.into(),
-            resources: Vec::new(),
-            members: 1,
-            flags: BTreeMap::new(),
-            kind: StoreKind::Etcd,
-            wrapper: None,
-        };
-        let flags = flags::store(&store, &member, &there.join(members::SPARE), &ports, self.place.listen, pki);
-        on_demand.push(self.store(name, &store, flags, client.outside, there)?);
-        servers.insert(members::SPARE.into(), url(client.inside));
-        let spare = StoreInfo {
-            name: store.name,
-            endpoint: url(client.outside),
-            members: vec![url(client.outside)],
-            tls: self.pki.admin.clone(),
-            resources: Vec::new(),
-            root: StoreKind::Etcd.root().into(),
-        };
-        Ok(Beside { servers, spare: Some(spare), tools })
     }
 
     /// A kube-controller-manager of the apiserver on this port, there.
@@ -331,7 +282,7 @@ impl Plan<'_> {
         Ok(stores)
     }
 
-    fn store(
+    pub(crate) fn store(
         &self,
         name: String,
         store: &ProfileStore,
@@ -378,7 +329,7 @@ impl Plan<'_> {
         Ok(Component::new(self.program(name, program)?, flags, ready, times, self.place.host.clone()))
     }
 
-    fn program(&self, name: String, component: &str) -> anyhow::Result<Program> {
+    pub(crate) fn program(&self, name: String, component: &str) -> anyhow::Result<Program> {
         let (path, args) = (self.place.command)(artifact(self.artifacts, component)?);
         let env = self.target.component_env.get(component).cloned().unwrap_or_default();
         let log = self.run.log(&name);

@@ -108,7 +108,7 @@ pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
     let (modules_dir, cache_dir) = absolute(request)?;
     let request = &request.at(&modules_dir, &cache_dir);
     let cache = Cache::at(cache_dir.join("components"));
-    let mut artifacts = Artifacts { arch: request.target.name.clone(), by_component: BTreeMap::new() };
+    let mut artifacts = Artifacts { arch: request.target.name.clone(), ..Artifacts::default() };
     let mut jobs = job::jobs(request, Resolve::Now)?;
     // A wrong file is refused now, and not after minutes of compiling the others.
     jobs.sort_by_key(|job| matches!(job.work, Work::Build(_)));

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Target;
+
 /// Where the binaries of one component set come from: `--kubernetes SPEC`, `--etcd SPEC`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind", content = "value")]
@@ -24,6 +26,16 @@ pub struct Artifacts {
     /// GOARCH.
     pub arch: String,
     pub by_component: BTreeMap<String, Artifact>,
+    /// The store and its tools once more, for this machine itself, where a check carries data from one to the other.
+    #[serde(skip)]
+    pub native: Option<Box<Native>>,
+}
+
+/// Binaries for the machine that the harness runs on, whose architecture is another one than that under test.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Native {
+    pub target: Target,
+    pub artifacts: Artifacts,
 }
 
 /// One binary that passed the audit.

@@ -119,7 +119,8 @@ pub struct TlsFiles {
 
 /// Power over the components of a cluster. Components are named `PROFILE/kube-apiserver`, `PROFILE/etcd-STORE` and, for
 /// a plugin, `PROFILE/NAME`. Where the profile says so there are `PROFILE/kube-controller-manager` and
-/// `PROFILE/etcd-spare`, which do not run before they are started.
+/// `PROFILE/etcd-spare`, which do not run before they are started. Where the components are of another architecture than
+/// this machine there is, beside the spare etcd, `PROFILE/etcd-native`, which is of this machine's own and runs on it.
 ///
 /// Calls block until the action is complete: a start or restart returns when the component is ready again.
 pub trait Control: Send + Sync {
@@ -129,10 +130,12 @@ pub trait Control: Send + Sync {
     /// it meanwhile sees the old content or the new one.
     fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError>;
     /// Runs one of the profile's tools to its end, in the place where its components run, and gives what it printed. In
-    /// `args` `{run}` is the profile's private folder there.
+    /// `args` `{run}` is the profile's private folder there. `native/TOOL` is the one of this machine, and runs on it.
     fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError>;
     /// How `PROFILE/etcd-spare` is reached while it runs.
     fn spare(&self, profile: &str) -> Option<StoreInfo>;
+    /// How `PROFILE/etcd-native` is.
+    fn native(&self, profile: &str) -> Option<StoreInfo>;
     /// The whole log of the component so far, over all its restarts.
     fn log(&self, component: &str) -> Result<String, ControlError>;
     /// Lets the components of a resting profile run, and returns when they are ready.

@@ -18,7 +18,7 @@ mod resource;
 mod store;
 mod target;
 
-pub use artifact::{Artifact, Artifacts, BuildStep, Source};
+pub use artifact::{Artifact, Artifacts, BuildStep, Native, Source};
 pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, Shared, StoreInfo, TlsFiles};
 pub use durations::Durations;
 pub use event::{Event, RunInfo, Timestamp};

@@ -21,6 +21,8 @@ use model::{Action, Cluster, ProfileInfo, Resource, StoredResource};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+pub(crate) use on_demand::Started;
+
 use crate::api::{Api, Request, Response, Transport};
 use crate::check::Stop;
 use crate::object::{NAMESPACES, Object};

@@ -66,6 +66,7 @@ mod objects_etcd;
 mod objects_gates;
 mod objects_keys;
 mod objects_names;
+mod portable;
 mod roundtrip;
 mod rv;
 mod rv_lists;
@@ -191,6 +192,7 @@ static TABLES: &[&[Check]] = &[
     controllers_namespace::CHECKS,
     controllers_migrate::CHECKS,
     rv_restore::CHECKS,
+    portable::CHECKS,
 ];
 
 #[cfg(test)]

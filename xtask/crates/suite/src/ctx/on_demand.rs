@@ -55,6 +55,13 @@ impl Ctx {
         spare.ok_or_else(|| Stop::Skipped { need: format!("a spare etcd on profile `{}`", self.profile().name) })
     }
 
+    /// The etcd of this machine, where the components are of another architecture.
+    pub(crate) fn native(&self) -> Result<StoreInfo, Stop> {
+        let native = self.power()?.native(&self.profile().name);
+        let need = "components of another architecture than this machine, and a spare etcd beside them";
+        native.ok_or_else(|| Stop::Skipped { need: need.into() })
+    }
+
     /// Starts the apiserver of the profile again with some flags changed.
     pub(crate) async fn restart_with(&self, flags: &[(&str, &str)]) -> Result<(), Stop> {
         let flags: BTreeMap<String, String> =

@@ -215,9 +215,19 @@ impl Store {
                 }
             }
         };
-        let request = wire::TxnRequest { success: changes.iter().map(op).collect() };
+        let request = wire::TxnRequest { compare: Vec::new(), success: changes.iter().map(op).collect() };
         let answer: wire::HeaderOnly = self.call("KV", "Txn", request).await?;
         Ok(answer.header.map_or(0, |header| header.revision))
+    }
+
+    /// Writes a key if its last change was at this revision, as an apiserver does; tells whether it was.
+    pub(crate) async fn put_if(&self, key: &str, mod_revision: i64, value: &[u8]) -> Result<bool, StoreError> {
+        let same = wire::ModRevisionIs { result: 0, target: wire::MOD, key: key.into(), mod_revision };
+        let put = wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 };
+        let success = vec![wire::RequestOp { put: Some(put), delete: None }];
+        let request = wire::TxnRequest { compare: vec![same], success };
+        let answer: wire::TxnResponse = self.call("KV", "Txn", request).await?;
+        Ok(answer.succeeded)
     }
 
     /// Forgets all revisions before `revision`; returns when it has been done physically.

@@ -81,11 +81,36 @@ pub(crate) struct DeleteRangeRequest {
     pub(crate) range_end: Vec<u8>,
 }
 
-/// Without `compare`: `success` is done in any case.
+/// `success` is done if all comparisons hold, and in any case where there is none.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TxnRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) compare: Vec<ModRevisionIs>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) success: Vec<RequestOp>,
+}
+
+/// A `Compare` of the one kind that is used here: with the revision of a key's last change.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ModRevisionIs {
+    /// `Compare.CompareResult`: EQUAL is 0.
+    #[prost(int32, tag = "1")]
+    pub(crate) result: i32,
+    /// `Compare.CompareTarget`: [`MOD`].
+    #[prost(int32, tag = "2")]
+    pub(crate) target: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) key: Vec<u8>,
+    #[prost(int64, tag = "6")]
+    pub(crate) mod_revision: i64,
+}
+
+pub(crate) const MOD: i32 = 2;
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TxnResponse {
+    #[prost(bool, tag = "2")]
+    pub(crate) succeeded: bool,
 }
 
 /// A put or a deletion, never both.

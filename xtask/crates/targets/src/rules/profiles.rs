@@ -11,8 +11,8 @@ use crate::tree::Step;
 
 /// What boot calls a component of its own in a profile, or begins its name with.
 const TAKEN: [&str; 2] = ["kube-apiserver", "etcd-"];
-/// The etcd that is not recorded.
-const SPARE: &str = "spare";
+/// The etcds that are not recorded.
+const BESIDE: [&str; 2] = ["spare", "native"];
 
 /// Flags of a plugin that boot sets.
 const SET_BY_BOOT: [&str; 3] = ["listen", "cert-file", "key-file"];
@@ -83,8 +83,9 @@ pub(crate) fn profiles<'a>(
         for (j, tool) in tools.iter().enumerate() {
             check_component(file, at!["profiles", i, "tools", j], tool, components);
         }
-        if *spare && stores.iter().any(|store| store.name == SPARE) {
-            file.refuse(at!["profiles", i, "spare"], "a store of this profile is called `spare` already");
+        if let Some(store) = stores.iter().find(|store| *spare && BESIDE.contains(&store.name.as_str())) {
+            let name = &store.name;
+            file.refuse(at!["profiles", i, "spare"], format!("a store of this profile is called `{name}` already"));
         }
         check_stores(file, i, stores, components, &known, &built_in);
     }

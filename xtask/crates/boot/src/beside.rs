@@ -1,0 +1,116 @@
+//! What stands beside a control plane: tools, an etcd in which nothing is, and both once more for this machine where the
+//! components are of another architecture.
+//!
+//! None of it runs before a check wants it to, and none of it is recorded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use model::{Profile, ProfileStore, StoreInfo, StoreKind};
+
+use crate::component::Component;
+use crate::flags::{self, Member, StorePorts, url};
+use crate::host::{Host, Local, Program};
+use crate::members;
+use crate::plan::{Door, Place, Plan, Root};
+
+/// What control over a profile needs beside its components.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// URLs of the stores, there.
+    pub(crate) servers: BTreeMap<String, String>,
+    pub(crate) spare: Option<StoreInfo>,
+    /// By component.
+    pub(crate) tools: BTreeMap<String, Program>,
+    pub(crate) native: Option<Native>,
+}
+
+/// What runs on this machine although the components run elsewhere, or through an emulator.
+pub(crate) struct Native {
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) store: StoreInfo,
+    pub(crate) tools: BTreeMap<String, Program>,
+}
+
+/// An etcd in which nothing is.
+struct Empty {
+    component: Component,
+    info: StoreInfo,
+    /// Its URL, where it runs.
+    url: String,
+}
+
+impl Plan<'_> {
+    /// `dir` is the profile's private folder, here.
+    pub(crate) fn beside(
+        &self,
+        profile: &Profile,
+        dir: &Path,
+        mut servers: BTreeMap<String, String>,
+        on_demand: &mut Vec<Component>,
+    ) -> anyhow::Result<Beside> {
+        let tools = self.tools(profile)?;
+        let Some(name) = members::spare(profile) else { return Ok(Beside { servers, tools, ..Beside::default() }) };
+        let spare = self.empty(name, dir)?;
+        on_demand.push(spare.component);
+        servers.insert(members::SPARE.into(), spare.url);
+        let native = self.native(profile, dir, on_demand)?;
+        Ok(Beside { servers, spare: Some(spare.info), tools, native })
+    }
+
+    fn tools(&self, profile: &Profile) -> anyhow::Result<BTreeMap<String, Program>> {
+        let program = |tool: &String| Ok((tool.clone(), self.program(format!("{}/{tool}", profile.name), tool)?));
+        profile.tools.iter().map(program).collect()
+    }
+
+    fn empty(&self, component: String, dir: &Path) -> anyhow::Result<Empty> {
+        let place = &self.place;
+        let (client, peer) = ((place.doors)(&component)?, (place.doors)(&format!("{component}/peer"))?.inside);
+        let name = members::short(&component).to_owned();
+        let ports = StorePorts { client: client.inside, peer };
+        let member = Member::new(&name, &[(name.clone(), ports.clone())], place.factor);
+        let store = ProfileStore {
+            name: name.clone(),
+            resources: Vec::new(),
+            members: 1,
+            flags: BTreeMap::new(),
+            kind: StoreKind::Etcd,
+            wrapper: None,
+        };
+        let there = place.root.there(dir);
+        let pki = self.pki.seen_from(&place.root);
+        let flags = flags::store(&store, &member, &there.join(&name), &ports, place.listen, &pki);
+        let component = self.store(component, &store, flags, client.outside, &there)?;
+        let info = StoreInfo {
+            name,
+            endpoint: url(client.outside),
+            members: vec![url(client.outside)],
+            tls: self.pki.admin.clone(),
+            resources: Vec::new(),
+            root: StoreKind::Etcd.root().into(),
+        };
+        Ok(Empty { component, info, url: url(client.inside) })
+    }
+
+    /// The same plan for this machine, of which only what is beside the control plane is used.
+    fn native(&self, profile: &Profile, dir: &Path, on_demand: &mut Vec<Component>) -> anyhow::Result<Option<Native>> {
+        let Some(native) = &self.artifacts.native else { return Ok(None) };
+        let host: Arc<dyn Host> = Arc::new(Local { ledger: self.run.ledger() });
+        let doors = |_: &str| proc::ports::free().map(|port| Door { inside: port, outside: port });
+        let place = Place {
+            host: Arc::clone(&host),
+            factor: 1.0,
+            listen: "127.0.0.1",
+            root: Root { here: self.run.private().to_owned(), there: self.run.private().to_owned() },
+            doors: &doors,
+            command: &|artifact| (artifact.path.clone(), Vec::new()),
+            width: 1,
+        };
+        let (target, artifacts) = (&native.target, &native.artifacts);
+        let plan = Plan { target, artifacts, pki: self.pki, run: self.run, place };
+        let etcd = plan.empty(members::native(profile), dir)?;
+        on_demand.push(etcd.component);
+        Ok(Some(Native { host, store: etcd.info, tools: plan.tools(profile)? }))
+    }
+}
