@@ -18,7 +18,7 @@ use crate::plan::{Door, Place, Plan, Root};
 /// What control over a profile needs beside its components.
 #[derive(Default)]
 pub(crate) struct Beside {
-    /// URLs of the stores, there.
+    /// URLs of the stores, there, and of what they say to other members (`NAME-peer`).
     pub(crate) servers: BTreeMap<String, String>,
     pub(crate) spare: Option<StoreInfo>,
     /// By component.
@@ -37,8 +37,16 @@ pub(crate) struct Native {
 struct Empty {
     component: Component,
     info: StoreInfo,
-    /// Its URL, where it runs.
-    url: String,
+    /// Its URLs, where it runs: for clients and for other members.
+    urls: [String; 2],
+}
+
+impl Empty {
+    fn tell(&self, servers: &mut BTreeMap<String, String>) {
+        let [client, peer] = self.urls.clone();
+        servers.insert(self.info.name.clone(), client);
+        servers.insert(format!("{}-peer", self.info.name), peer);
+    }
 }
 
 impl Plan<'_> {
@@ -53,9 +61,9 @@ impl Plan<'_> {
         let tools = self.tools(profile)?;
         let Some(name) = members::spare(profile) else { return Ok(Beside { servers, tools, ..Beside::default() }) };
         let spare = self.empty(name, dir)?;
+        spare.tell(&mut servers);
         on_demand.push(spare.component);
-        servers.insert(members::SPARE.into(), spare.url);
-        let native = self.native(profile, dir, on_demand)?;
+        let native = self.native(profile, dir, &mut servers, on_demand)?;
         Ok(Beside { servers, spare: Some(spare.info), tools, native })
     }
 
@@ -90,11 +98,17 @@ impl Plan<'_> {
             resources: Vec::new(),
             root: StoreKind::Etcd.root().into(),
         };
-        Ok(Empty { component, info, url: url(client.inside) })
+        Ok(Empty { component, info, urls: [url(client.inside), url(peer)] })
     }
 
     /// The same plan for this machine, of which only what is beside the control plane is used.
-    fn native(&self, profile: &Profile, dir: &Path, on_demand: &mut Vec<Component>) -> anyhow::Result<Option<Native>> {
+    fn native(
+        &self,
+        profile: &Profile,
+        dir: &Path,
+        servers: &mut BTreeMap<String, String>,
+        on_demand: &mut Vec<Component>,
+    ) -> anyhow::Result<Option<Native>> {
         let Some(native) = &self.artifacts.native else { return Ok(None) };
         let host: Arc<dyn Host> = Arc::new(Local { ledger: self.run.ledger() });
         let doors = |_: &str| proc::ports::free().map(|port| Door { inside: port, outside: port });
@@ -110,6 +124,7 @@ impl Plan<'_> {
         let (target, artifacts) = (&native.target, &native.artifacts);
         let plan = Plan { target, artifacts, pki: self.pki, run: self.run, place };
         let etcd = plan.empty(members::native(profile), dir)?;
+        etcd.tell(servers);
         on_demand.push(etcd.component);
         Ok(Some(Native { host, store: etcd.info, tools: plan.tools(profile)? }))
     }

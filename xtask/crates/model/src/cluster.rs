@@ -166,7 +166,8 @@ pub enum Action {
     /// SIGCONT.
     Resume,
     /// Stop and start with these flags changed; an empty value removes the flag, an empty map keeps all. `{run}` and
-    /// `{store.NAME}` are filled in as in `profiles.yaml`; `{store.spare}` is the etcd that is not recorded.
+    /// `{store.NAME}` are filled in as in `profiles.yaml`; `{store.spare}` is the etcd that is not recorded,
+    /// `{store.spare-peer}` what it says to other members, and so for `native`.
     Restart { flags: BTreeMap<String, String> },
 }
 

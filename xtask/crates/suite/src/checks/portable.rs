@@ -1,5 +1,7 @@
 //! Data that was written on one architecture and is read on another, and back.
 
+use std::time::Duration;
+
 use anyhow::anyhow;
 use model::Level::Extra;
 use model::StoreInfo;
@@ -10,27 +12,45 @@ use crate::ctx::{Ctx, Started};
 use crate::load::sample;
 use crate::object::{CONFIG_MAPS, CORE_EVENTS, config_map};
 use crate::store::{KeyValue, Store};
-use crate::{expect, scenario};
+use crate::{expect, scenario, wait};
 
-pub(super) static CHECKS: &[Check] = &[Check {
-    id: "storage.arch-portable-data",
-    level: Extra,
-    requirement: "A snapshot of etcd that was taken on one architecture is restored on another with every key, value, lease \
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.arch-portable-data",
+        level: Extra,
+        requirement: "A snapshot of etcd that was taken on one architecture is restored on another with every key, value, lease \
                   and revision and with the same hash, can be written to there, and comes back the same way.",
-    source: "etcd-io/etcd#20517, etcd-io/bbolt#15 (the file has the byte order and the page size of the machine)",
-    observed: "Objects are created, changed and deleted; a snapshot over gRPC is restored by the etcdutl of the machine \
+        source: "etcd-io/etcd#20517, etcd-io/bbolt#15 (the file has the byte order and the page size of the machine)",
+        observed: "Objects are created, changed and deleted; a snapshot over gRPC is restored by the etcdutl of the machine \
                that runs this suite, and served by its etcd. Keys, values, versions, leases and HashKV must be those of \
                the store under test at that revision. There an update with the right revision must be done and one with \
                a wrong one refused; a snapshot of that is restored by the etcdutl under test into a spare etcd, which \
                must hold the same again.",
-    by_hand: "etcdctl snapshot save s; carry s to a machine of another architecture; etcdutl snapshot restore s --data-dir \
+        by_hand: "etcdctl snapshot save s; carry s to a machine of another architecture; etcdutl snapshot restore s --data-dir \
               d; etcd --data-dir d; etcdctl endpoint hashkv --rev R on both; and back",
-    profiles: &["disruptive"],
-    needs: &[Need::Exclusive, Need::Control],
-    run: scenario!(portable_data),
-}];
+        profiles: &["disruptive"],
+        needs: &[Need::Exclusive, Need::Control],
+        run: scenario!(portable_data),
+    },
+    Check {
+        id: "storage.arch-mixed-etcd",
+        level: Extra,
+        requirement: "Members of one etcd cluster that run on different architectures hold the same at every revision.",
+        source: "etcd tests/robustness (the hash of all members at the end); etcd server/etcdserver/corrupt.go",
+        observed: "The spare etcd under test and the etcd of the machine that runs this suite are the two members of a new \
+                   cluster. Keys with and without a lease are written, changed, compared and deleted through both, half \
+                   of it is compacted, and both must have the same keys and the same HashKV, before and after.",
+        by_hand: "etcd --name a --initial-cluster a=https://…,b=https://… on one machine and --name b on the other; etcdctl \
+                  put through both; etcdctl endpoint hashkv --cluster",
+        profiles: &["disruptive"],
+        needs: &[Need::Exclusive, Need::Control],
+        run: scenario!(mixed_members),
+    },
+];
 
 const OBJECTS: usize = 20;
+/// Changes through each member.
+const CHANGES: usize = 60;
 
 /// What a store holds at a revision.
 #[derive(Debug, PartialEq)]
@@ -69,6 +89,70 @@ async fn update(ctx: &Ctx, store: &Store, carried: &Content) -> Verdict {
     let now = store.get(&key, 0).await?.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
     expect!(now.as_deref() == Some("changed on the other machine"), "{key} holds {now:?} after the update");
     Ok(())
+}
+
+async fn mixed_members(ctx: &Ctx) -> Verdict {
+    let (native, spare) = (ctx.native()?, ctx.spare()?);
+    if ctx.ground.cluster.info.machine.is_some() {
+        // Members dial each other, and what is in the guest cannot dial what is outside.
+        return Err(Stop::Skipped { need: "components that run through an emulator on this machine".into() });
+    }
+    let data = format!("{{run}}/mixed-{:08x}", fastrand::u32(..));
+    let heartbeat = ctx.limit(0.1).as_millis().clamp(100, 5000);
+    let (beat, election) = (heartbeat.to_string(), (heartbeat * 10).to_string());
+    let flags = |folder| {
+        [
+            ("data-dir", folder),
+            ("initial-cluster", "spare={store.spare-peer},native={store.native-peer}"),
+            ("heartbeat-interval", beat.as_str()),
+            ("election-timeout", election.as_str()),
+        ]
+    };
+    let (here, there) = (format!("{data}-native"), format!("{data}-spare"));
+    let (here, there) = (flags(&here), flags(&there));
+    let (here, there) = futures::try_join!(ctx.start("etcd-native", &here), ctx.start("etcd-spare", &there))?;
+    let limit = ctx.limit(30.0);
+    let stores = [Store::connect(&native, limit).await?, Store::connect(&spare, limit).await?];
+    let verdict = agree(ctx, &stores).await;
+    let (here, there) = futures::join!(here.stop(), there.stop());
+    verdict.and(here).and(there)
+}
+
+/// Writes through both members and compares them.
+async fn agree(ctx: &Ctx, stores: &[Store; 2]) -> Verdict {
+    let mut last = 0;
+    for n in 0..CHANGES {
+        for (member, store) in stores.iter().enumerate() {
+            let key = format!("/registry/mixed/{member}-{}", n % 7);
+            let found = store.get(&key, 0).await?;
+            last = match found {
+                Some(kv) if n % 5 == 0 => {
+                    expect!(
+                        store.put_if(&key, kv.mod_rev, &[b'x'; 300]).await?,
+                        "{key}: the right revision was refused"
+                    );
+                    store.revision().await?
+                }
+                Some(_) if n % 11 == 0 => store.delete(&key).await?,
+                _ => store.put(&key, format!("{n} through {member}").as_bytes()).await?,
+            };
+        }
+    }
+    ctx.count("writes", 2 * CHANGES as u64);
+    let [here, there] = stores;
+    let whole = content(here, last).await?;
+    expect!(!whole.keys.is_empty(), "the members have no keys after {} writes", 2 * CHANGES);
+    same(ctx, &whole, &content(there, last).await?, "on the other member")?;
+    here.compact(last / 2).await?;
+    let what = "both members to have compacted";
+    wait::until(what, ctx.limit(30.0), Duration::from_millis(100), || async {
+        let (here, there) = (content(here, last).await?, content(there, last).await?);
+        // A compaction is done by each member in its own time.
+        let done = here.hash.1 == there.hash.1 && here.hash.1 > 0;
+        Ok(if done { Ok((here, there)) } else { Err(format!("{:?} and {:?}", here.hash, there.hash)) })
+    })
+    .await
+    .and_then(|(here, there)| same(ctx, &here, &there, "on the other member, compacted"))
 }
 
 /// Objects with and without a lease, of which some were changed and some are gone.
