@@ -110,8 +110,13 @@ def schemas(files):
             print(f"skipped: {xsd.name} is no schema for libxml2: {error}")
             continue
         valid, first = 0, None
+        # Two schemas know no reason on <skipped>. Jenkins shows only that attribute, and TestGrid drops skips without a
+        # reason, so it stays; everything else is held to these schemas too.
+        without_reasons = not xsd.name.startswith("jenkins-")
         for file in files:
             tree = etree.parse(str(file), etree.XMLParser(huge_tree=True))
+            for skipped in tree.iter("skipped") if without_reasons else ():
+                skipped.attrib.pop("message", None)
             if schema.validate(tree):
                 valid += 1
             else:
