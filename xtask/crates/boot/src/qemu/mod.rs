@@ -51,6 +51,10 @@ const FIRST_PORT: u16 = 10_000;
 const BOOT: Duration = Duration::from_secs(300);
 /// A kernel that boots says something every few seconds.
 const SILENCE: Duration = Duration::from_secs(90);
+/// A factor above this is doubted: emulated machines measure from 10 to 25. One that was measured while the host was busy
+/// for a moment was 215, and stays in the memory snapshot.
+const DOUBTFUL: f64 = 30.0;
+const TRIALS: usize = 3;
 /// A healthy guest's timers fire within milliseconds, also right after a restore.
 const TIMERS: Duration = Duration::from_secs(2);
 /// How late timers of components on a slow machine may fire, so that one wake-up serves many. Measured on an idle control
@@ -365,20 +369,32 @@ impl Job<'_> {
     fn calibrate(&self, guest: &Guest) -> anyhow::Result<f64> {
         let mut slowest = REFERENCE;
         for artifact in initramfs::components(self.request.artifacts) {
-            let program = Program {
-                name: format!("calibration/{}", artifact.component),
-                path: initramfs::program(artifact),
-                args: vec![version_argument(&artifact.component).into()],
-                env: self.request.target.component_env.get(&artifact.component).cloned().unwrap_or_default(),
-                log: PathBuf::new(),
-            };
-            let (output, time) = guest
-                .measure(&program)
-                .with_context(|| format!("{} does not even print its version in the guest", artifact.component))?;
-            check_version(artifact, &output)?;
+            let mut time = self.try_out(guest, artifact)?;
+            for _ in 1..TRIALS {
+                if time < REFERENCE.mul_f64(DOUBTFUL) {
+                    break;
+                }
+                time = time.min(self.try_out(guest, artifact)?);
+            }
             slowest = slowest.max(time);
         }
         Ok(slowest.as_secs_f64() / REFERENCE.as_secs_f64())
+    }
+
+    /// What a component takes in the guest to print its version.
+    fn try_out(&self, guest: &Guest, artifact: &Artifact) -> anyhow::Result<Duration> {
+        let program = Program {
+            name: format!("calibration/{}", artifact.component),
+            path: initramfs::program(artifact),
+            args: vec![version_argument(&artifact.component).into()],
+            env: self.request.target.component_env.get(&artifact.component).cloned().unwrap_or_default(),
+            log: PathBuf::new(),
+        };
+        let (output, time) = guest
+            .measure(&program)
+            .with_context(|| format!("{} does not even print its version in the guest", artifact.component))?;
+        check_version(artifact, &output)?;
+        Ok(time)
     }
 
     fn save(&self, guest: &Guest, factor: f64) -> anyhow::Result<u64> {
