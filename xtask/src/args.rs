@@ -2,6 +2,7 @@
 
 mod cluster;
 mod doctor;
+mod images;
 mod look;
 mod provider;
 mod report;
@@ -20,6 +21,9 @@ use suite::{Selection, Shard};
 
 pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
+pub(crate) use images::{
+    FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesOptions,
+};
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
@@ -59,6 +63,8 @@ pub(crate) enum Command {
     Test(TestOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
+    /// Make OCI images of the components, or audit any image for programs of the wrong architecture
+    Images(ImagesOptions),
     /// Download, verify and unpack what system VMs are started from
     Fetch(FetchOptions),
     /// Tell what this machine has of what a run needs, and how to cure what is missing
@@ -257,6 +263,7 @@ Examples:
   cargo xtask build
   cargo xtask build --arch all
   cargo xtask build --arch ARCH,ARCH --component etcd
+  cargo xtask build --arch ARCH --set node
   cargo xtask build --kubernetes 1.35
   cargo xtask build --kubernetes 1.36.2 --etcd 3.5
   cargo xtask build --etcd prebuilt:/opt/etcd/bin --json")]
@@ -267,6 +274,9 @@ pub(crate) struct BuildOptions {
     /// Only these components; may be repeated
     #[arg(long = "component", value_name = "NAME", value_delimiter = ',')]
     pub(crate) components: Vec<String>,
+    /// All components of a set or a group of targets/components.yaml, `node` for one; may be repeated
+    #[arg(long = "set", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) sets: Vec<String>,
     #[command(flatten)]
     pub(crate) sources: SourceOptions,
     /// Print what would be built, with the commands, and do nothing
