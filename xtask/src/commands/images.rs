@@ -78,7 +78,7 @@ fn audit(paths: &Paths, options: &ImagesAuditOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let rules = Rules {
         elf: elf_facts(&catalogue),
-        no_processors: catalogue.images.no_processors.keys().copied().collect(),
+        no_processors: catalogue.images.no_processors.clone(),
         allowed: options.allowed.clone(),
         max_size: options.max_size,
         cache: paths.cache.clone(),

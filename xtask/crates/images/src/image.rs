@@ -13,6 +13,8 @@ use crate::spec::{self, Config, Descriptor, History, Manifest, Platform, RootFs,
 /// An image has no time of its own: the same programs are the same image.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 const OS: &str = "linux";
+/// What Go says of a module that is built in its own folder.
+const UNRELEASED: &str = "(devel)";
 
 /// JSON that is known by its digest.
 #[derive(Clone, Debug)]
@@ -101,7 +103,9 @@ fn configuration(
 ) -> Config {
     let recipe = order.recipe;
     let programs: Vec<&str> = recipe.files.iter().map(|file| file.path.as_str()).collect();
-    let labels = [("title", recipe.short_name()), ("version", version)];
+    let labels = [("title", recipe.short_name()), ("version", version)].into_iter();
+    // A program of ours has no version.
+    let labels = labels.filter(|(_, value)| *value != UNRELEASED);
     let labels = labels.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value.to_owned()));
     Config {
         created: Some(CREATED.into()),
@@ -113,7 +117,7 @@ fn configuration(
             env: Some(images.env.clone()),
             entrypoint: Some(recipe.entrypoint.clone()).filter(|entrypoint| !entrypoint.is_empty()),
             working_dir: Some("/".into()),
-            labels: Some(labels.into()),
+            labels: Some(labels.collect()),
         },
         rootfs: RootFs { kind: "layers".into(), diff_ids: vec![layer.digest().to_owned()] },
         history: vec![History {

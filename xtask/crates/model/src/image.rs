@@ -22,9 +22,19 @@ pub struct Images {
     /// Architectures of published images that are no targets.
     #[serde(default)]
     pub foreign: Vec<ForeignPlatform>,
-    /// ELF machines that are no processors, and what they are: programs for them are in images of any architecture.
+    /// Programs for these are in images of any architecture.
     #[serde(default)]
-    pub no_processors: BTreeMap<u16, String>,
+    pub no_processors: Vec<NoProcessor>,
+}
+
+/// A machine of ELF files that is no processor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoProcessor {
+    /// `e_machine`.
+    pub machine: u16,
+    /// For people: "Linux BPF".
+    pub name: String,
 }
 
 /// One image of nothing but programs of ours.

@@ -26,7 +26,7 @@ pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;
 pub use expectation::{Circumstances, Expectation};
 pub use golden::GoldenValue;
-pub use image::{ForeignPlatform, ImageFile, ImageOrder, ImageRecipe, Images};
+pub use image::{ForeignPlatform, ImageFile, ImageOrder, ImageRecipe, Images, NoProcessor};
 pub use machine::{
     LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
 };

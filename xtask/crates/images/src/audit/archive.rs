@@ -50,6 +50,11 @@ pub(crate) enum Fault {
     Json(#[from] serde_json::Error),
     #[error("its digest is {found}, expected {expected}")]
     Digest { found: String, expected: String },
+    // CVE-2021-41190: some take it for one, some for the other.
+    #[error("it is an index and a manifest at the same time")]
+    Ambiguous,
+    #[error("it is an index in an index in an index …")]
+    TooDeep,
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
 }
@@ -75,6 +80,7 @@ impl Archive {
         if entries.is_empty() {
             return Err(NoImage(path.to_owned(), "it is no tar file".into()).into());
         }
+        interrupt::check()?;
         Ok(Archive::Tar { file, entries, _scratch: scratch })
     }
 
@@ -160,7 +166,7 @@ fn entries(file: &Path) -> io::Result<BTreeMap<String, Place>> {
         let Some(Ok(entry)) = entries.next() else { return Ok(found) };
         let Some(name) = name(&entry.path_bytes()) else { continue };
         let place = match entry.header().entry_type() {
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+            EntryType::Regular | EntryType::Continuous => {
                 let (offset, size) = (entry.raw_file_position(), entry.size());
                 let whole = offset.checked_add(size).is_some_and(|end| end <= length);
                 Place::Data { offset, size, whole }

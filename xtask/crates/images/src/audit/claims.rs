@@ -89,13 +89,14 @@ impl Claims {
             Err(fault) => return self.broken(reference, &found.digest, &fault),
         };
         // The media type may be missing; an index is known by its list.
-        match serde_json::from_slice::<Index>(&bytes) {
-            Ok(_) if deepest == 0 => self.notes.push(format!("{} is nested too deeply", found.digest)),
-            Ok(index) => index.manifests.iter().for_each(|found| self.follow(archive, found, reference, deepest - 1)),
-            Err(_) => match serde_json::from_slice::<Manifest>(&bytes) {
-                Ok(manifest) => self.image(archive, reference, found, &manifest),
-                Err(error) => self.broken(reference, &found.digest, &error.into()),
-            },
+        match (serde_json::from_slice::<Index>(&bytes), serde_json::from_slice::<Manifest>(&bytes)) {
+            (Ok(_), Ok(_)) => self.broken(reference, &found.digest, &Fault::Ambiguous),
+            (Ok(_), _) if deepest == 0 => self.broken(reference, &found.digest, &Fault::TooDeep),
+            (Ok(index), _) => {
+                index.manifests.iter().for_each(|found| self.follow(archive, found, reference, deepest - 1));
+            }
+            (_, Ok(manifest)) => self.image(archive, reference, found, &manifest),
+            (_, Err(error)) => self.broken(reference, &found.digest, &error.into()),
         }
     }
 
@@ -103,6 +104,11 @@ impl Claims {
         let media_type = &manifest.config.media_type;
         if ![spec::CONFIG, spec::DOCKER_CONFIG, ""].contains(&media_type.as_str()) {
             return self.notes.push(format!("{} is no image but {media_type}", found.digest));
+        }
+        // Signatures and statements have an image's configuration and "layers" of their own.
+        let other = |layer: &Descriptor| !layer.media_type.is_empty() && !layer.media_type.contains("tar");
+        if let Some(layer) = manifest.layers.first().filter(|_| manifest.layers.iter().all(other)) {
+            return self.notes.push(format!("{} is no image but {}", found.digest, layer.media_type));
         }
         let mut claim = Claim { reference: reference.into(), digest: found.digest.clone(), ..Claim::default() };
         let diff_ids = match blob(archive, &manifest.config).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)) {

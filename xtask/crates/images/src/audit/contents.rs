@@ -3,7 +3,6 @@
 use std::io::{self, Read};
 
 use model::{ByteOrder, ElfFacts};
-use object::{elf, read::elf::FileHeader};
 use proc::interrupt;
 use tar::EntryType;
 
@@ -16,7 +15,12 @@ use super::tree::{self, Entry, Tree};
 use super::{Finding, Kind};
 
 /// Enough of a file to know what machine it is for.
-const START: u64 = 64;
+const START: usize = 20;
+/// Of ELF files and of bytes in a path: nobody has so many, and all of them are kept in memory.
+const MOST_FILES: usize = 200_000;
+const LONGEST_PATH: usize = 4096;
+/// Paths that are told of one layer.
+const TOLD: usize = 20;
 
 /// What a layer was found to be, beside what it did to the tree.
 #[derive(Debug, Default)]
@@ -26,7 +30,7 @@ pub(crate) struct Contents {
     pub(crate) elf_files: u64,
 }
 
-/// Reads the layer with this number into the tree. `left` is what the image's layers may still unpack to.
+/// Reads the layer with this number into the tree. `left` is what the archive's layers may still unpack to.
 pub(crate) fn read(
     archive: &Archive,
     number: usize,
@@ -56,7 +60,7 @@ pub(crate) fn read(
     interrupt::check()?;
     match outcome {
         Err(_) if left.is_used_up() => {
-            let message = format!("layer {number} unpacks to more than is read of an image; see --max-size");
+            let message = format!("layer {number} unpacks to more than is read of an archive; see --max-size");
             contents.findings.push(Finding::of(Kind::Size, message));
             return Ok(contents);
         }
@@ -98,8 +102,13 @@ impl Contents {
             };
             gate.set(u64::MAX);
             let path = entry.path_bytes().into_owned();
-            let Some(parts) = tree::parts(&path) else {
-                self.escaping(number, &path, "leads out of the image");
+            if tree.len() > MOST_FILES {
+                return Err(io::Error::other(format!("there are more than {MOST_FILES} ELF files")));
+            }
+            let Some(parts) = tree::parts(&path).filter(|_| path.len() <= LONGEST_PATH) else {
+                let long = path.len() > LONGEST_PATH;
+                let what = if long { "is longer than a path may be" } else { "leads out of the image" };
+                self.escaping(number, &path, what);
                 drain(&mut entry)?;
                 continue;
             };
@@ -114,7 +123,7 @@ impl Contents {
                 },
                 EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                     let mut start = Vec::new();
-                    entry.by_ref().take(START).read_to_end(&mut start)?;
+                    entry.by_ref().take(START as u64).read_to_end(&mut start)?;
                     elf_facts(&start).map_or(Entry::Other, Entry::Elf)
                 }
                 _ => Entry::Other,
@@ -130,7 +139,10 @@ impl Contents {
     }
 
     fn escaping(&mut self, number: usize, path: &[u8], what: &str) {
-        let path = String::from_utf8_lossy(path).into_owned();
+        if self.findings.len() > TOLD {
+            return;
+        }
+        let path = String::from_utf8_lossy(path.get(..LONGEST_PATH).unwrap_or(path)).into_owned();
         let message = format!("layer {number}: {path} {what}");
         self.findings.push(Finding { path: Some(path), ..Finding::of(Kind::Path, message) });
     }
@@ -143,18 +155,23 @@ fn drain(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<()> {
 }
 
 /// What the first bytes of a file say about the machine it is for; None for a file that is no ELF file.
+///
+/// Only what the kernel looks at: a file with another fault may well run.
 fn elf_facts(start: &[u8]) -> Option<ElfFacts> {
-    fn of<H: FileHeader<Endian = object::Endianness>>(start: &[u8], class: u8) -> Option<ElfFacts> {
-        let header = H::parse(start).ok()?;
-        let byte_order = if header.is_little_endian() { ByteOrder::Little } else { ByteOrder::Big };
-        Some(ElfFacts { class, byte_order, machine: header.e_machine(header.endian().ok()?).0 })
-    }
+    let start: &[u8; START] = start.try_into().ok()?;
     if !start.starts_with(b"\x7fELF") {
         return None;
     }
-    match start.get(4)? {
-        1 => of::<elf::FileHeader32<object::Endianness>>(start, 32),
-        2 => of::<elf::FileHeader64<object::Endianness>>(start, 64),
-        _ => None,
-    }
+    let class = match start[4] {
+        1 => 32,
+        2 => 64,
+        _ => return None,
+    };
+    let machine = [start[18], start[19]];
+    let (byte_order, machine) = match start[5] {
+        1 => (ByteOrder::Little, u16::from_le_bytes(machine)),
+        2 => (ByteOrder::Big, u16::from_be_bytes(machine)),
+        _ => return None,
+    };
+    Some(ElfFacts { class, byte_order, machine })
 }

@@ -14,7 +14,7 @@ mod tree;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use model::{ByteOrder, ElfFacts};
+use model::{ByteOrder, ElfFacts, NoProcessor};
 use proc::progress::Phase;
 use serde::Serialize;
 
@@ -29,10 +29,10 @@ pub struct Rules {
     /// What programs of each architecture look like, by GOARCH.
     pub elf: BTreeMap<String, ElfFacts>,
     /// Machines that are no processors, such as the kernel's virtual one: programs for them are not judged.
-    pub no_processors: Vec<u16>,
+    pub no_processors: Vec<NoProcessor>,
     /// Paths of ELF files that are meant to be what they are: whole ones, or beginnings that end with `*`.
     pub allowed: Vec<String>,
-    /// Bytes that the layers of one image may unpack to.
+    /// Bytes that the layers of an archive may unpack to.
     pub max_size: u64,
     /// Where a compressed archive is unpacked to, for as long as it is read.
     pub cache: PathBuf,
@@ -140,22 +140,21 @@ pub fn audit(file: &Path, rules: &Rules) -> anyhow::Result<Audit> {
         return Err(NoImage(file.to_owned(), why).into());
     };
     let phase = Phase::start(format!("audit {}", file.display()));
-    let count = images.len();
+    let (count, left) = (images.len(), Allowance::of(rules.max_size));
     let mut audited = Vec::new();
     for (number, claim) in images.into_iter().enumerate() {
         phase.status(format!("image {} of {count}, {} {}", number + 1, claim.reference, claim.architecture));
-        audited.push(image(&archive, claim, rules)?);
+        audited.push(image(&archive, claim, &left, rules)?);
     }
     Ok(Audit { images: audited, notes })
 }
 
-fn image(archive: &Archive, claim: Claim, rules: &Rules) -> anyhow::Result<AuditedImage> {
+fn image(archive: &Archive, claim: Claim, left: &Allowance, rules: &Rules) -> anyhow::Result<AuditedImage> {
     let mut tree = Tree::default();
-    let left = Allowance::of(rules.max_size);
     let names: Vec<LayerName> = claim.layers.iter().enumerate().map(|(n, l)| layer_name(n, &l.name)).collect();
     let Claim { reference, digest, architecture, variant, os, layers, mut findings, mut notes } = claim;
     for (number, layer) in layers.iter().enumerate() {
-        let contents = contents::read(archive, number, layer, &left, &mut tree)?;
+        let contents = contents::read(archive, number, layer, left, &mut tree)?;
         let of_layer = contents.findings.into_iter();
         findings.extend(of_layer.map(|finding| Finding { layer: Some(names[number].clone()), ..finding }));
     }
@@ -166,8 +165,9 @@ fn image(archive: &Archive, claim: Claim, rules: &Rules) -> anyhow::Result<Audit
     }
     for (path, node) in tree.files() {
         let Some(expected) = known else { break };
-        if rules.no_processors.contains(&node.facts.machine) {
-            notes.push(format!("{path} is for {}, no processor", machine_name(node.facts.machine)));
+        let machine = node.facts.machine;
+        if let Some(other) = rules.no_processors.iter().find(|other| other.machine == machine) {
+            notes.push(format!("{path} is for {}, which is no processor", other.name));
             continue;
         }
         elf_files += 1;

@@ -1,6 +1,7 @@
 //! The files of an image as its layers leave them, of which only ELF files are remembered. Pure: nothing is unpacked.
 //!
-//! https://github.com/opencontainers/image-spec/blob/v1.1.1/layer.md says what a layer changes in those below it.
+//! https://github.com/opencontainers/image-spec/blob/v1.1.1/layer.md says what a layer changes in those below it. Paths
+//! are taken as they are written: none is followed through a symbolic link.
 
 use std::collections::BTreeMap;
 
@@ -58,6 +59,11 @@ impl Tree {
                 self.files.insert(path.to_vec(), Node { layer, ..node });
             }
         }
+    }
+
+    /// ELF files.
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
     }
 
     /// The ELF files that a container sees, by path.
