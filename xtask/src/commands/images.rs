@@ -143,7 +143,7 @@ impl<'a> Chosen<'a> {
         let order = |recipe: &&'b ImageRecipe| {
             let tag = recipe.tag(&kubernetes, &version(recipe.main_component()).unwrap_or_default());
             let reference = catalogue.images.reference(recipe, &tag);
-            ImageOrder { recipe: *recipe, reference, artifacts: artifacts.iter().collect() }
+            ImageOrder { recipe, reference, artifacts: artifacts.iter().collect() }
         };
         self.recipes.iter().map(order).collect()
     }
