@@ -3,6 +3,7 @@
 
 mod ci;
 mod form;
+mod images;
 mod rules;
 
 use std::collections::BTreeMap;
