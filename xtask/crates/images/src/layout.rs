@@ -35,7 +35,9 @@ pub(crate) fn write(dir: &Path, orders: &[(&ImageOrder<'_>, Vec<Image>)]) -> any
             put_blob(&blobs, &image.config)?;
             put_blob(&blobs, &image.manifest)?;
         }
-        let all = index_of(images.iter().map(Image::descriptor).collect());
+        // The same, in whatever order the architectures were asked for.
+        let by_arch: BTreeMap<&str, &Image> = images.iter().map(|image| (image.arch.as_str(), image)).collect();
+        let all = index_of(by_arch.into_values().map(Image::descriptor).collect());
         let all = Blob::of(spec::INDEX, &all)?;
         put_blob(&blobs, &all)?;
         let names = [spec::REF_NAME, spec::CONTAINERD_NAME].map(|name| (name.to_owned(), order.reference.clone()));

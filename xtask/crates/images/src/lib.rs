@@ -188,7 +188,9 @@ mod tests {
         let (one, other) = (TempDir::new(), TempDir::new());
         let first = written(&one, "registry.example.org/dns/dns:v1.14.2", &artifacts(&one));
         let before = files(&one.path().join("output"));
-        written(&other, "registry.example.org/dns/dns:v1.14.2", &artifacts(&other));
+        let mut reversed = artifacts(&other);
+        reversed.reverse();
+        written(&other, "registry.example.org/dns/dns:v1.14.2", &reversed);
         assert_eq!(files(&other.path().join("output")), before);
         let again = written(&one, "registry.example.org/dns/dns:v1.14.2", &artifacts(&one));
         assert_eq!((files(&one.path().join("output")), again), (before, first));
