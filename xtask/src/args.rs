@@ -1,7 +1,9 @@
 //! The command line. Environment variables are read here and nowhere else.
 
+mod build;
 mod cluster;
 mod doctor;
+mod images;
 mod look;
 mod provider;
 mod report;
@@ -18,8 +20,12 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use model::{Level, Source, StoreKind};
 use suite::{Selection, Shard};
 
+pub(crate) use build::BuildOptions;
 pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
+pub(crate) use images::{
+    FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesOptions,
+};
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
@@ -59,6 +65,8 @@ pub(crate) enum Command {
     Test(TestOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
+    /// Make OCI images of the components, or audit any image for programs of the wrong architecture
+    Images(ImagesOptions),
     /// Download, verify and unpack what system VMs are started from
     Fetch(FetchOptions),
     /// Tell what this machine has of what a run needs, and how to cure what is missing
@@ -249,32 +257,6 @@ pub(crate) struct CiOptions {
     /// Show only what went wrong
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  cargo xtask build
-  cargo xtask build --arch all
-  cargo xtask build --arch ARCH,ARCH --component etcd
-  cargo xtask build --kubernetes 1.35
-  cargo xtask build --kubernetes 1.36.2 --etcd 3.5
-  cargo xtask build --etcd prebuilt:/opt/etcd/bin --json")]
-pub(crate) struct BuildOptions {
-    /// Architectures, separated by commas, or `all` [default: this machine's]
-    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
-    pub(crate) arch: Vec<String>,
-    /// Only these components; may be repeated
-    #[arg(long = "component", value_name = "NAME", value_delimiter = ',')]
-    pub(crate) components: Vec<String>,
-    #[command(flatten)]
-    pub(crate) sources: SourceOptions,
-    /// Print what would be built, with the commands, and do nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Print the artifacts as JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

@@ -63,6 +63,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Shell(options) => return commands::shell::run(&paths()?, &options),
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
+        Command::Images(options) => commands::images::run(&paths()?, &options),
         Command::Fetch(options) => commands::fetch::run(&paths()?, &options),
         Command::Doctor(options) => commands::doctor::run(&paths()?, &options),
         Command::Cache(options) => commands::cache::run(&paths()?, &options),

@@ -4,7 +4,7 @@
 mod harness;
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -18,7 +18,14 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["ci", "--arch", "mips"], &["`mips`", "amd64", "x86_64", "riscv64"]),
         (&["build", "--arch", "amd64,mips"], &["`mips`", "loong64"]),
         (&["up", "--arch", "mips"], &["`mips`", "arm64"]),
-        (&["build", "--component", "kubelet"], &["`kubelet`", "kube-apiserver", "etcd"]),
+        (&["build", "--component", "kubelets"], &["`kubelets`", "did you mean `kubelet`", "etcd"]),
+        (&["build", "--set", "nodes"], &["`nodes`", "did you mean `node`", "containerd"]),
+        (&["images"], &["build", "list", "audit"]),
+        (&["images", "build", "--arch", "mips"], &["`mips`", "riscv64"]),
+        (&["images", "list", "--image", "pauze"], &["`pauze`", "did you mean `pause`"]),
+        (&["images", "build", "--format", "aci"], &["'aci'", "docker"]),
+        (&["images", "audit", "example.org/a:1"], &["does not exist", "skopeo copy --all docker://example.org/a:1"]),
+        (&["images", "audit", "/etc/hostname"], &["/etc/hostname holds no image", "docker archive"]),
         (&["up", "--profile", "nope"], &["`nope`", "default", "encrypted"]),
         (&["ci", "--profile", "nope"], &["`nope`", "default"]),
         (&["ci", "--check", "nope."], &["`nope.`", "cc.update-conflict"]),
@@ -212,6 +219,59 @@ fn a_build_that_cannot_be_is_a_build_error() {
     place.run(&["ci", "--arch", foreign, "--kubernetes", &spec, "--etcd", &spec]).expect(101, &["build errored"]);
     let junit = std::fs::read_to_string(place.the_run().join("junit.xml")).unwrap();
     assert!(junit.contains("neither") || junit.contains("ELF machine"), "{junit}");
+}
+
+/// The binaries are no more than what the audits look at.
+#[test]
+fn images_are_made_of_binaries_and_audited() {
+    let place = Place::new();
+    for program in ["etcd", "etcdctl", "etcdutl"] {
+        let file = place.root.join("riscv64").join(program);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, program_for(243)).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let source = format!("prebuilt:{}", place.root.display());
+    let args = ["images", "build", "--image", "etcd", "--arch", "riscv64", "--etcd", &source, "--json"];
+    let args = [&args[..], &["--format", "oci,docker", "--output", "out"]].concat();
+    let built: Value = serde_json::from_str(&place.run(&args).expect(0, &["write images: 1 in out"]).stdout).unwrap();
+    assert_eq!((&built[0]["arch"], built.as_array().unwrap().len()), (&"riscv64".into(), 1));
+    let reference = built[0]["reference"].as_str().unwrap();
+    assert!(reference.ends_with("/etcd:3.6.8-0"), "{reference}");
+    for file in ["out/oci", "out/docker/riscv64/etcd.tar"] {
+        place.run(&["images", "audit", file]).expect(0, &[reference, "3 ELF files, 0 findings"]);
+    }
+
+    // The same image is held against other facts.
+    let data = place.root.join("data");
+    targets_copy(&data);
+    edit(&data.join("riscv64.yaml"), "machine: 243", "machine: 62");
+    let data = data.display().to_string();
+    let ended = place.run(&["images", "audit", "out/oci", "--targets", &data]).expect(100, &["3 findings"]);
+    assert!(ended.stdout.contains("/usr/local/bin/etcd, of layer 0, is for machine 243"), "{}", ended.stdout);
+    let args = ["images", "audit", "out/oci", "--targets", &data, "--json", "--allow", "/usr/local/bin/etcdctl"];
+    let found: Value = serde_json::from_str(&place.run(&args).expect(100, &[]).stdout).unwrap();
+    let findings = found["images"][0]["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 2);
+    assert_eq!((&findings[0]["kind"], &findings[0]["path"]), (&"architecture".into(), &"/usr/local/bin/etcd".into()));
+    let allowed = ["images", "audit", "out/oci", "--targets", &data, "--allow", "/usr/*"];
+    place.run(&allowed).expect(0, &["0 findings"]);
+}
+
+/// The header of a static program of 64 bit, and its only segment.
+fn program_for(machine: u16) -> Vec<u8> {
+    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+    bytes.resize(16, 0);
+    let halves = |bytes: &mut Vec<u8>, values: &[u16]| values.iter().for_each(|v| bytes.extend(v.to_le_bytes()));
+    let longs = |bytes: &mut Vec<u8>, values: &[u64]| values.iter().for_each(|v| bytes.extend(v.to_le_bytes()));
+    halves(&mut bytes, &[2, machine, 1, 0]);
+    // Entry, where the segments are listed, no sections.
+    longs(&mut bytes, &[0x1000, 64, 0]);
+    halves(&mut bytes, &[0, 0, 64, 56, 1, 0, 0, 0]);
+    // PT_LOAD, to be read and written: the file itself.
+    halves(&mut bytes, &[1, 0, 6, 0]);
+    longs(&mut bytes, &[0, 0x1000, 0x1000, 120, 120, 0x1000]);
+    bytes
 }
 
 #[test]

@@ -13,12 +13,10 @@ use crate::paths::Paths;
 pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let targets = chosen(&catalogue, &options.arch)?;
-    for name in &options.components {
-        catalogue.component(name)?;
-    }
+    let components = components(&catalogue, options)?;
     super::known_releases(&catalogue, &options.sources)?;
     let request = |target| build::Request {
-        only: (!options.components.is_empty()).then_some(options.components.as_slice()),
+        only: (!components.is_empty()).then_some(components.as_slice()),
         ..super::request(paths, &catalogue, target, Some(&options.sources))
     };
     if options.dry_run {
@@ -36,6 +34,18 @@ pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Those that are named, by themselves or by the set or group they are in.
+fn components(catalogue: &Catalogue, options: &BuildOptions) -> Result<Vec<String>, Failure> {
+    let mut components = options.components.clone();
+    for name in &options.components {
+        catalogue.component(name)?;
+    }
+    for name in &options.sets {
+        components.extend(catalogue.components_of(name)?);
+    }
+    Ok(components)
 }
 
 fn dry_run<'a>(

@@ -43,7 +43,7 @@ impl Fixture {
             releases: Vec::new(),
             components: vec![component("hello"), component("extra")],
         };
-        let fixture = Fixture { dir, components: Components { sets: vec![set] }, offline: true };
+        let fixture = Fixture { dir, components: Components { sets: vec![set], groups: Vec::new() }, offline: true };
         fixture.write(
             "components/hello/go.mod",
             "module components/hello\n\ngo 1.21\n\nrequire example.org/hello v1.2.3\n\n\

@@ -15,13 +15,14 @@ use crate::tree::{self, Look};
 use crate::{digest, store};
 
 /// Kinds of entries: a folder below the cache, each thing in it an entry, and what it is.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 10] = [
     ("components", "built component"),
     ("modules", "resolved release"),
     ("go", "Go toolchain"),
     ("debian/pool", "package"),
     ("debian/index", "index of packages"),
     ("debian/trees", "unpacked packages"),
+    ("images", "OCI images"),
     (SNAPSHOTS, "memory snapshot"),
     ("clusters", "kept cluster"),
     (RUN, "running"),

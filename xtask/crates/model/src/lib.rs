@@ -11,6 +11,7 @@ mod exit;
 mod expectation;
 mod golden;
 pub mod history;
+mod image;
 mod machine;
 mod matrix;
 mod outcome;
@@ -25,6 +26,7 @@ pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;
 pub use expectation::{Circumstances, Expectation};
 pub use golden::GoldenValue;
+pub use image::{ForeignPlatform, ImageFile, ImageOrder, ImageRecipe, Images, NoProcessor};
 pub use machine::{
     LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
 };
@@ -33,6 +35,6 @@ pub use outcome::{Level, Outcome};
 pub use resource::{Resource, StoredResource};
 pub use store::StoreKind;
 pub use target::{
-    ByteOrder, Component, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfilePlugin, ProfileStore, Release,
-    StoreWrapper, Target, is_minor, minor_of,
+    ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfilePlugin,
+    ProfileStore, Release, StoreWrapper, Target, is_minor, minor_of,
 };

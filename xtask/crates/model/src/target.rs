@@ -79,6 +79,29 @@ pub struct Emulator {
 #[serde(deny_unknown_fields)]
 pub struct Components {
     pub sets: Vec<ComponentSet>,
+    /// Lists of components across the sets.
+    #[serde(default)]
+    pub groups: Vec<ComponentGroup>,
+}
+
+/// Components that are asked for together: `--set NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComponentGroup {
+    /// Another one than that of every set.
+    pub name: String,
+    /// What they are for.
+    pub summary: String,
+    pub components: Vec<String>,
+}
+
+impl Components {
+    /// The components of a group, or all of a set, also those that are optional. None: there is neither.
+    pub fn named(&self, name: &str) -> Option<Vec<String>> {
+        let group = self.groups.iter().find(|group| group.name == name).map(|group| group.components.clone());
+        let set = || self.sets.iter().find(|set| set.name == name);
+        group.or_else(|| Some(set()?.components.iter().map(|component| component.name.clone()).collect()))
+    }
 }
 
 /// Components that share one Go module, one version and one `--<name> SPEC` flag.

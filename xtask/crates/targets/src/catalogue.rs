@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use model::{
-    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, MatrixData, Profile, StoredResource,
-    Target, is_minor, minor_of,
+    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, ImageRecipe, Images, MatrixData, Profile,
+    StoredResource, Target, is_minor, minor_of,
 };
 use serde::Serialize;
 
@@ -30,6 +30,7 @@ pub struct Catalogue {
     /// Failures that are known.
     pub expectations: Vec<Expectation>,
     pub matrix: MatrixData,
+    pub images: Images,
 }
 
 impl Catalogue {
@@ -90,6 +91,25 @@ impl Catalogue {
         let all: Vec<_> =
             self.components.sets.iter().flat_map(|set| set.components.iter().map(move |c| (set, c))).collect();
         find("component", name, &all, |(_, component)| &component.name).copied()
+    }
+
+    /// An image by the last part of its name.
+    pub fn image(&self, name: &str) -> Result<&ImageRecipe, Unknown> {
+        find("image", name, &self.images.images, ImageRecipe::short_name)
+    }
+
+    /// The components of a set or a group.
+    pub fn components_of(&self, name: &str) -> Result<Vec<String>, Unknown> {
+        self.components.named(name).ok_or_else(|| {
+            let groups = self.components.groups.iter().map(|group| &group.name);
+            let names: Vec<&String> = groups.chain(self.components.sets.iter().map(|set| &set.name)).collect();
+            Unknown {
+                kind: "set or group of components",
+                given: name.into(),
+                nearest: nearest(name, names.iter().map(|name| name.as_str())).map(str::to_owned),
+                valid: names.into_iter().cloned().collect(),
+            }
+        })
     }
 
     /// The storage table for a Kubernetes version: `v1.36.3`, `1.36.3` or `1.36`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Durations, Expectation, GoldenValue, MatrixData, Profile, StoredResource, Target};
+use model::{Components, Durations, Expectation, GoldenValue, Images, MatrixData, Profile, StoredResource, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +16,7 @@ const COMPONENTS: &str = "components.yaml";
 const DURATIONS: &str = "durations.yaml";
 const EXPECTATIONS: &str = "expectations.yaml";
 const GOLDEN: &str = "golden/";
+const IMAGES: &str = "images.yaml";
 const MATRIX: &str = "matrix.yaml";
 const PROFILES: &str = "profiles.yaml";
 const RESOURCES: &str = "resources/";
@@ -60,13 +61,14 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let targets = parser.targets(components.as_ref(), matrix.as_ref());
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
+    let images = parser.images(components.as_ref());
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations, expectations, matrix) {
-        (Some(components), Some(profiles), Some(durations), Some(expectations), Some(matrix))
+    match (components, profiles, durations, expectations, matrix, images) {
+        (Some(components), Some(profiles), Some(durations), Some(expectations), Some(matrix), Some(images))
             if problems.is_empty() =>
         {
-            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations, matrix })
+            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations, matrix, images })
         }
         _ => Err(Invalid { problems }),
     }
@@ -164,6 +166,15 @@ impl<'a> Parser<'a> {
         self.file(EXPECTATIONS, check).map(|content| content.expectations)
     }
 
+    /// `components` are None where their file has problems of its own.
+    fn images(&mut self, components: Option<&Components>) -> Option<Images> {
+        let architectures = self.architectures();
+        let check = |file: &mut Document<'_>, content: &Images| {
+            rules::images(file, content, components, &architectures);
+        };
+        self.file(IMAGES, check)
+    }
+
     /// By the names of their files, whether or not these are good.
     fn architectures(&self) -> Vec<&'a str> {
         self.files.keys().filter(|name| is_target(name)).map(|name| name.trim_end_matches(".yaml")).collect()
@@ -211,5 +222,5 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 fn is_target(name: &str) -> bool {
     name.ends_with(".yaml")
         && !name.contains('/')
-        && ![COMPONENTS, DURATIONS, EXPECTATIONS, MATRIX, PROFILES].contains(&name)
+        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, MATRIX, PROFILES].contains(&name)
 }

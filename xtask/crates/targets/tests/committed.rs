@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 41] = [
+const OPTIONAL: [&str; 47] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -19,19 +19,24 @@ const OPTIONAL: [&str; 41] = [
     "component_env",
     "controllers",
     "emulator",
+    "entrypoint",
+    "env",
     "experimental",
     "experimental_flags",
     "factor",
     "files",
     "firmware",
     "flags",
+    "foreign",
     "go_env",
     "group",
+    "groups",
     "kubernetes",
     "lost_timers",
     "machine",
     "members",
     "minimum",
+    "no_processors",
     "optional",
     "plugins",
     "prefix",
@@ -48,12 +53,13 @@ const OPTIONAL: [&str; 41] = [
     "stores",
     "tags",
     "tools",
+    "user",
     "warm",
     "wrapper",
 ];
 
 /// Mappings whose keys are not fields: anything may be missing there.
-const FREE: [&str; 7] = ["apiserver", "cases", "etcd", "files", "flags", "go_env", "idle"];
+const FREE: [&str; 8] = ["apiserver", "cases", "etcd", "files", "flags", "go_env", "idle", "tags"];
 
 #[test]
 fn the_committed_files_load() {
@@ -115,12 +121,16 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.set("consul").unwrap_err().to_string(),
-            "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, guest, kine".into(),
+            "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, guest, kine, containerd, cni-plugins, \
+             cri-tools, coredns, kind, pause"
+                .into(),
         ),
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
-            "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, kube-controller-manager, etcd, \
-             etcdctl, etcdutl, kms-plugin, faults, init, kine"
+            "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, \
+             kube-controller-manager, kube-scheduler, kube-proxy, kubelet, kubeadm, kubectl, etcd, etcdctl, etcdutl, \
+             kms-plugin, faults, init, kine, containerd, containerd-shim-runc-v2, ctr, bandwidth, bridge, firewall, \
+             host-local, loopback, portmap, ptp, crictl, coredns, kind, pause"
                 .into(),
         ),
         (
@@ -342,6 +352,7 @@ fn files() -> Files {
         "components.yaml",
         "durations.yaml",
         "expectations.yaml",
+        "images.yaml",
         "matrix.yaml",
         "profiles.yaml",
         "resources/1.36.yaml",
@@ -350,15 +361,22 @@ fn files() -> Files {
     .into();
     names.extend(["amd64", "arm64", "loong64", "ppc64le", "riscv64"].map(|name| format!("{name}.yaml")));
     for (set, program) in [
+        ("cni-plugins", "tools.go"),
+        ("containerd", "tools.go"),
+        ("coredns", "tools.go"),
+        ("cri-tools", "tools.go"),
         ("etcd", "tools.go"),
         ("etcd-3.5", "tools.go"),
         ("etcd-3.7", "tools.go"),
+        ("faults", "main.go"),
         ("guest", "main.go"),
+        ("kind", "tools.go"),
         ("kine", "tools.go"),
         ("kms", "main.go"),
         ("kubernetes", "tools.go"),
         ("kubernetes-1.34", "tools.go"),
         ("kubernetes-1.35", "tools.go"),
+        ("pause", "main.go"),
     ] {
         names.extend(["go.mod", "go.sum", program].map(|name| format!("components/{set}/{name}")));
     }

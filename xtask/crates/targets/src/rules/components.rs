@@ -1,6 +1,6 @@
 //! Rules for `targets/components.yaml`.
 
-use model::{Component, ComponentSet, Components, Release, is_minor, minor_of};
+use model::{Component, ComponentGroup, ComponentSet, Components, Release, is_minor, minor_of};
 
 use super::words::{is_major_minor, is_name, is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
@@ -41,6 +41,31 @@ pub(crate) fn components(file: &mut Document<'_>, components: &Components, files
         file.require(!components.is_empty(), at!["sets", i, "components"], "must have at least one component");
         for (j, component) in components.iter().enumerate() {
             check_component(file, i, j, component, &mut programs);
+        }
+    }
+    groups(file, components, &programs);
+}
+
+/// That each group has a name of its own and lists programs that there are, each once.
+fn groups(file: &mut Document<'_>, components: &Components, programs: &[&str]) {
+    for (i, group) in components.groups.iter().enumerate() {
+        let ComponentGroup { name, summary, components: listed } = group;
+        let path = at!["groups", i, "name"];
+        file.require(is_name(name), path, "must be lower-case letters, digits and -");
+        let earlier = components.groups[..i].iter().map(|group| &group.name);
+        if components.sets.iter().map(|set| &set.name).chain(earlier).any(|other| other == name) {
+            file.refuse(path, format!("{name} is the name of a set or of another group already"));
+        }
+        file.require(!summary.trim().is_empty(), at!["groups", i, "summary"], "must not be empty");
+        file.require(!listed.is_empty(), at!["groups", i, "components"], "must have at least one component");
+        for (j, component) in listed.iter().enumerate() {
+            let path = at!["groups", i, "components", j];
+            if !programs.contains(&component.as_str()) {
+                file.refuse(path, format!("no set has a component {component}"));
+            }
+            if listed[..j].contains(component) {
+                file.refuse(path, format!("{component} is listed already"));
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod ci;
 mod form;
+mod images;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -152,6 +153,30 @@ quick:
 documents: [\"*.md\", LICENSE]
 ";
 
+/// Added to those of the file above.
+const GROUPS: &str = "\
+groups:
+  - name: both
+    summary: all there is
+    components: [store, storectl]
+";
+
+const IMAGES: &str = "\
+registry: registry.example.org
+env: [PATH=/bin]
+images:
+  - name: store/store
+    tags: {'1.36': 3.6.8-0}
+    files: [{component: store, path: /bin/store}, {component: store, path: /storectl}]
+    entrypoint: [/bin/store]
+    user: '65535:65535'
+  - name: ctl
+    files: [{component: store, path: /ctl}]
+foreign:
+  - {architecture: three, elf: {class: 32, byte_order: big, machine: 3}}
+no_processors: [{machine: 247, name: BPF}]
+";
+
 /// A change to one file and the lines that must come of it.
 type Case = (&'static str, &'static str, &'static str, &'static str);
 
@@ -163,6 +188,9 @@ fn the_files_that_the_cases_change_are_good() {
     assert_eq!(catalogue.profiles[0].prefix, "/registry");
     assert_eq!(catalogue.profiles[1].plugins[0].component, "store");
     assert_eq!(catalogue.resources["1.36"][1].stub, "{}");
+    assert_eq!(catalogue.components_of("store").unwrap(), ["store", "storectl"]);
+    assert_eq!(catalogue.image("store").unwrap().tag("v1.36.9", "v1"), "3.6.8-0");
+    assert_eq!(catalogue.image("ctl").unwrap().tag("v1.36.9", "v1.2.3+ours"), "v1.2.3_ours");
     assert_eq!(catalogue.durations.cases["storage.one[json]"], 700);
     assert_eq!(catalogue.expectations[0].says, "too few");
     assert_eq!(catalogue.targets[1].ci.as_ref().unwrap().ways[1].shards, 2);
@@ -277,6 +305,7 @@ fn files() -> Files {
         ("durations.yaml", DURATIONS),
         ("expectations.yaml", EXPECTATIONS),
         ("matrix.yaml", MATRIX),
+        ("images.yaml", IMAGES),
         ("resources/1.36.yaml", RESOURCES),
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),

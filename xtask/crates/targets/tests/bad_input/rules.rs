@@ -271,6 +271,9 @@ targets/components.yaml:19:49: sets[0].releases[1].module: components/store/go.m
             COMPONENTS,
             "sets: []\n",
             "targets/components.yaml:1:7: sets: must have at least one set
+targets/images.yaml:6:25: images[0].files[0].component: no component of components.yaml is called store
+targets/images.yaml:6:63: images[0].files[1].component: no component of components.yaml is called store
+targets/images.yaml:10:25: images[1].files[0].component: no component of components.yaml is called store
 targets/one.yaml:17:5: component_env.store: no component of components.yaml has this name",
         ),
     ]);

@@ -1,0 +1,213 @@
+//! From an archive to the images that it says it holds, with what is wrong before any layer is opened.
+
+use crate::digest;
+use crate::spec::{self, Config, Descriptor, Index, Manifest, Platform, Saved};
+
+use super::archive::{Archive, Fault};
+use super::{Finding, Kind};
+
+const OCI_INDEX: &str = "index.json";
+const DOCKER_MANIFEST: &str = "manifest.json";
+/// An index of indexes of …: nobody makes more than two.
+const DEEPEST: usize = 4;
+/// Images that are looked at in one archive.
+const MOST: usize = 10_000;
+
+/// An image as its manifest describes it.
+#[derive(Debug, Default)]
+pub(crate) struct Claim {
+    pub(crate) reference: String,
+    /// Of its manifest, or of its configuration in a docker archive.
+    pub(crate) digest: String,
+    /// GOARCH; empty where nothing says it.
+    pub(crate) architecture: String,
+    pub(crate) variant: Option<String>,
+    pub(crate) os: String,
+    pub(crate) layers: Vec<Claimed>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// A layer as the manifest describes it.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    /// In the archive.
+    pub(crate) name: String,
+    /// Of the bytes in the archive.
+    pub(crate) digest: Option<String>,
+    pub(crate) size: Option<u64>,
+    /// Digest of the bytes without compression.
+    pub(crate) diff_id: Option<String>,
+}
+
+/// What was found in an archive.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    pub(crate) images: Vec<Claim>,
+    /// What is no image.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The images of an archive; None where it is neither an OCI layout nor a docker archive.
+pub(crate) fn claims(archive: &Archive) -> Option<Claims> {
+    let mut claims = Claims::default();
+    if archive.has(OCI_INDEX) {
+        match archive.json::<Index>(OCI_INDEX) {
+            Ok(index) => index.manifests.iter().for_each(|found| claims.follow(archive, found, "", DEEPEST)),
+            Err(fault) => claims.broken(OCI_INDEX, OCI_INDEX, &fault),
+        }
+    } else if archive.has(DOCKER_MANIFEST) {
+        match archive.json::<Vec<Saved>>(DOCKER_MANIFEST) {
+            Ok(saved) => claims.images = saved.iter().map(|saved| docker(archive, saved)).collect(),
+            Err(fault) => claims.broken(DOCKER_MANIFEST, DOCKER_MANIFEST, &fault),
+        }
+    } else {
+        return None;
+    }
+    Some(claims)
+}
+
+impl Claims {
+    fn follow(&mut self, archive: &Archive, found: &Descriptor, named: &str, deepest: usize) {
+        let names = [spec::CONTAINERD_NAME, spec::REF_NAME].map(|name| found.annotations.get(name));
+        let reference = names.into_iter().flatten().next().map_or(named, String::as_str);
+        if found.annotations.contains_key(spec::ATTACHED) {
+            return self.notes.push(format!("{} is attached to an image and no image itself", found.digest));
+        }
+        if self.images.len() >= MOST {
+            return self.notes.push(format!("there are more than {MOST} images; the rest was not looked at"));
+        }
+        let bytes = match blob(archive, found) {
+            Ok(bytes) => bytes,
+            // `docker save` and `ctr images export` of one architecture leave the index as it is.
+            Err(Fault::Missing) if deepest < DEEPEST => {
+                let platform = found.platform.as_ref().map_or("unknown", |platform| &platform.architecture);
+                return self
+                    .notes
+                    .push(format!("the manifest for {platform}, {}, is not in the archive", found.digest));
+            }
+            Err(fault) => return self.broken(reference, &found.digest, &fault),
+        };
+        // The media type may be missing; an index is known by its list.
+        match (serde_json::from_slice::<Index>(&bytes), serde_json::from_slice::<Manifest>(&bytes)) {
+            (Ok(_), Ok(_)) => self.broken(reference, &found.digest, &Fault::Ambiguous),
+            (Ok(_), _) if deepest == 0 => self.broken(reference, &found.digest, &Fault::TooDeep),
+            (Ok(index), _) => {
+                index.manifests.iter().for_each(|found| self.follow(archive, found, reference, deepest - 1));
+            }
+            (_, Ok(manifest)) => self.image(archive, reference, found, &manifest),
+            (_, Err(error)) => self.broken(reference, &found.digest, &error.into()),
+        }
+    }
+
+    fn image(&mut self, archive: &Archive, reference: &str, found: &Descriptor, manifest: &Manifest) {
+        let media_type = &manifest.config.media_type;
+        if ![spec::CONFIG, spec::DOCKER_CONFIG, ""].contains(&media_type.as_str()) {
+            return self.notes.push(format!("{} is no image but {media_type}", found.digest));
+        }
+        // Signatures and statements have an image's configuration and "layers" of their own.
+        let other = |layer: &Descriptor| !layer.media_type.is_empty() && !layer.media_type.contains("tar");
+        if let Some(layer) = manifest.layers.first().filter(|_| manifest.layers.iter().all(other)) {
+            return self.notes.push(format!("{} is no image but {}", found.digest, layer.media_type));
+        }
+        let mut claim = Claim { reference: reference.into(), digest: found.digest.clone(), ..Claim::default() };
+        let diff_ids = match blob(archive, &manifest.config).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)) {
+            Ok(config) => claim.configured(config, found.platform.as_ref()),
+            Err(fault) => {
+                claim.damaged(&format!("the configuration {}", manifest.config.digest), &fault);
+                claim.platform(found.platform.as_ref());
+                Vec::new()
+            }
+        };
+        for (number, layer) in manifest.layers.iter().enumerate() {
+            match blob_name(&layer.digest) {
+                Some(name) => claim.layers.push(Claimed {
+                    name,
+                    digest: Some(layer.digest.clone()),
+                    size: Some(layer.size),
+                    diff_id: diff_ids.get(number).cloned(),
+                }),
+                None => claim.finding(format!("layer {number} has the digest `{}`, which is no SHA-256", layer.digest)),
+            }
+        }
+        claim.count(diff_ids.len(), manifest.layers.len());
+        self.images.push(claim);
+    }
+
+    /// An image of which nothing more is known.
+    fn broken(&mut self, reference: &str, what: &str, fault: &Fault) {
+        let mut claim = Claim { reference: reference.into(), digest: what.into(), ..Claim::default() };
+        claim.damaged(what, fault);
+        self.images.push(claim);
+    }
+}
+
+impl Claim {
+    /// Takes over what the configuration says, holds the index's word against it, and returns the diff IDs.
+    fn configured(&mut self, config: Config, listed: Option<&Platform>) -> Vec<String> {
+        self.architecture = config.architecture;
+        self.variant = config.variant;
+        self.os = config.os;
+        if let Some(listed) = listed.filter(|listed| listed.architecture != self.architecture) {
+            let (found, expected) = (self.architecture.clone(), listed.architecture.clone());
+            let message = format!("the index says {expected} and the image's configuration {found}");
+            let (found, expected) = (Some(found), Some(expected));
+            self.findings.push(Finding { found, expected, ..Finding::of(Kind::Platform, message) });
+        }
+        config.rootfs.diff_ids
+    }
+
+    fn platform(&mut self, listed: Option<&Platform>) {
+        if let Some(Platform { architecture, os, variant }) = listed {
+            (self.architecture, self.os, self.variant) = (architecture.clone(), os.clone(), variant.clone());
+        }
+    }
+
+    fn count(&mut self, diff_ids: usize, layers: usize) {
+        if diff_ids != layers && self.findings.is_empty() {
+            self.finding(format!("the configuration lists {diff_ids} layers, the manifest {layers}"));
+        }
+    }
+
+    fn damaged(&mut self, what: &str, fault: &Fault) {
+        self.finding(format!("{what}: {fault}"));
+    }
+
+    fn finding(&mut self, message: String) {
+        self.findings.push(Finding::of(Kind::Damaged, message));
+    }
+}
+
+fn docker(archive: &Archive, saved: &Saved) -> Claim {
+    let tags = saved.repo_tags.clone().unwrap_or_default();
+    let mut claim = Claim { reference: tags.join(", "), digest: saved.config.clone(), ..Claim::default() };
+    let layers = saved.layers.clone().unwrap_or_default();
+    let diff_ids = match archive.json::<Config>(&saved.config) {
+        Ok(config) => claim.configured(config, None),
+        Err(fault) => {
+            claim.damaged(&format!("the configuration {}", saved.config), &fault);
+            Vec::new()
+        }
+    };
+    claim.count(diff_ids.len(), layers.len());
+    let diff_ids = diff_ids.into_iter().map(Some).chain(std::iter::repeat(None));
+    let layers = layers.into_iter().zip(diff_ids);
+    claim.layers = layers.map(|(name, diff_id)| Claimed { name, digest: None, size: None, diff_id }).collect();
+    claim
+}
+
+/// The bytes of a blob that is JSON, if they are what the descriptor says.
+fn blob(archive: &Archive, descriptor: &Descriptor) -> Result<Vec<u8>, Fault> {
+    let name = blob_name(&descriptor.digest).ok_or(Fault::Missing)?;
+    let bytes = archive.bytes(&name)?;
+    let found = digest::of(&bytes);
+    if found == descriptor.digest {
+        Ok(bytes)
+    } else {
+        Err(Fault::Digest { found, expected: descriptor.digest.clone() })
+    }
+}
+
+fn blob_name(digest: &str) -> Option<String> {
+    digest::digits(digest).map(|digits| format!("blobs/sha256/{digits}"))
+}

@@ -1,0 +1,177 @@
+//! Reads one layer: sums it, and tells the tree what it changes.
+
+use std::io::{self, Read};
+
+use model::{ByteOrder, ElfFacts};
+use proc::interrupt;
+use tar::EntryType;
+
+use crate::digest::Hashing;
+
+use super::archive::{Archive, HEADER};
+use super::claims::Claimed;
+use super::limits::{Allowance, decompressed};
+use super::tree::{self, Entry, Tree};
+use super::{Finding, Kind};
+
+/// Enough of a file to know what machine it is for.
+const START: usize = 20;
+/// Of ELF files and of bytes in a path: nobody has so many, and all of them are kept in memory.
+const MOST_FILES: usize = 200_000;
+const LONGEST_PATH: usize = 4096;
+/// Paths that are told of one layer.
+const TOLD: usize = 20;
+
+/// What a layer was found to be, beside what it did to the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) findings: Vec<Finding>,
+    /// ELF files in it, also those that a later layer hides.
+    pub(crate) elf_files: u64,
+}
+
+/// Reads the layer with this number into the tree. `left` is what the archive's layers may still unpack to.
+pub(crate) fn read(
+    archive: &Archive,
+    number: usize,
+    layer: &Claimed,
+    left: &Allowance,
+    tree: &mut Tree,
+) -> anyhow::Result<Contents> {
+    let mut contents = Contents::default();
+    let (content, size) = match archive.read(&layer.name) {
+        Ok(found) => found,
+        Err(fault) => {
+            contents.damaged(format!("layer {number}, {}: {fault}", layer.name));
+            return Ok(contents);
+        }
+    };
+    if let Some(expected) = layer.size.filter(|expected| *expected != size) {
+        contents.damaged(format!("layer {number} has {size} bytes, expected {expected}"));
+    }
+    let mut packed = Hashing::new(content);
+    let outcome = decompressed(&mut packed).and_then(|content| {
+        let mut plain = Hashing::new(left.limit(content));
+        contents.entries(&mut plain, number, tree)?;
+        // After the last entry there may be padding, which belongs to the digest.
+        io::copy(&mut plain, &mut io::sink())?;
+        Ok(plain.finish().0)
+    });
+    interrupt::check()?;
+    match outcome {
+        Err(_) if left.is_used_up() => {
+            let message = format!("layer {number} unpacks to more than is read of an archive; see --max-size");
+            contents.findings.push(Finding::of(Kind::Size, message));
+            return Ok(contents);
+        }
+        Err(error) => contents.damaged(format!("layer {number} cannot be unpacked: {error}")),
+        Ok(found) => {
+            if let Some(expected) = layer.diff_id.as_ref().filter(|expected| **expected != found) {
+                contents.damaged(format!("layer {number} unpacks to {found}, expected the diff ID {expected}"));
+            }
+        }
+    }
+    // A decoder may stop before the end; what it left counts as well.
+    let rest = io::copy(&mut packed, &mut io::sink());
+    let (found, _) = packed.finish();
+    if let Some(expected) = layer.digest.as_ref().filter(|expected| rest.is_ok() && **expected != found) {
+        contents.damaged(format!("layer {number} has the digest {found}, expected {expected}"));
+    }
+    Ok(contents)
+}
+
+impl Contents {
+    /// Goes through the entries of a tar file. What a header needs is limited by itself: names of any length are kept in
+    /// memory while it is read.
+    fn entries(&mut self, content: &mut impl Read, number: usize, tree: &mut Tree) -> io::Result<()> {
+        let gate = Allowance::of(0);
+        let mut archive = tar::Archive::new(gate.limit(content));
+        let mut entries = archive.entries()?;
+        loop {
+            interrupt::check().map_err(io::Error::other)?;
+            gate.set(HEADER);
+            let mut entry = match entries.next() {
+                None => return Ok(()),
+                Some(Ok(entry)) => entry,
+                Some(Err(error)) if gate.is_used_up() => {
+                    return Err(io::Error::other(format!(
+                        "the header of an entry is longer than {HEADER} bytes: {error}"
+                    )));
+                }
+                Some(Err(error)) => return Err(error),
+            };
+            gate.set(u64::MAX);
+            let path = entry.path_bytes().into_owned();
+            if tree.len() > MOST_FILES {
+                return Err(io::Error::other(format!("there are more than {MOST_FILES} ELF files")));
+            }
+            let Some(parts) = tree::parts(&path).filter(|_| path.len() <= LONGEST_PATH) else {
+                let long = path.len() > LONGEST_PATH;
+                let what = if long { "is longer than a path may be" } else { "leads out of the image" };
+                self.escaping(number, &path, what);
+                drain(&mut entry)?;
+                continue;
+            };
+            let change = match entry.header().entry_type() {
+                EntryType::Directory => Entry::Folder,
+                EntryType::Link => match tree::parts(&entry.link_name_bytes().unwrap_or_default()) {
+                    Some(target) => Entry::Link(target),
+                    None => {
+                        self.escaping(number, &path, "is a link to a file outside of the image");
+                        Entry::Other
+                    }
+                },
+                EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                    let mut start = Vec::new();
+                    entry.by_ref().take(START as u64).read_to_end(&mut start)?;
+                    elf_facts(&start).map_or(Entry::Other, Entry::Elf)
+                }
+                _ => Entry::Other,
+            };
+            drain(&mut entry)?;
+            self.elf_files += u64::from(matches!(change, Entry::Elf(_)));
+            tree.apply(number, &parts, change);
+        }
+    }
+
+    fn damaged(&mut self, message: String) {
+        self.findings.push(Finding::of(Kind::Damaged, message));
+    }
+
+    fn escaping(&mut self, number: usize, path: &[u8], what: &str) {
+        if self.findings.len() > TOLD {
+            return;
+        }
+        let path = String::from_utf8_lossy(path.get(..LONGEST_PATH).unwrap_or(path)).into_owned();
+        let message = format!("layer {number}: {path} {what}");
+        self.findings.push(Finding { path: Some(path), ..Finding::of(Kind::Path, message) });
+    }
+}
+
+/// Reads what is left of an entry, so that the next read is that of a header.
+fn drain(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<()> {
+    io::copy(entry, &mut io::sink())?;
+    Ok(())
+}
+
+/// What the first bytes of a file say about the machine it is for; None for a file that is no ELF file.
+///
+/// Only what the kernel looks at: a file with another fault may well run.
+fn elf_facts(start: &[u8]) -> Option<ElfFacts> {
+    let start: &[u8; START] = start.try_into().ok()?;
+    if !start.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let class = match start[4] {
+        1 => 32,
+        2 => 64,
+        _ => return None,
+    };
+    let machine = [start[18], start[19]];
+    let (byte_order, machine) = match start[5] {
+        1 => (ByteOrder::Little, u16::from_le_bytes(machine)),
+        2 => (ByteOrder::Big, u16::from_be_bytes(machine)),
+        _ => return None,
+    };
+    Some(ElfFacts { class, byte_order, machine })
+}

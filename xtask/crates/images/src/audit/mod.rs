@@ -1,0 +1,230 @@
+//! Whether every ELF file in an image is for the architecture that the image claims, for archives of any origin.
+//!
+//! Everything in an archive is taken as written by an enemy: digests are compared, sizes are limited, nothing is
+//! unpacked or run. What is wrong with an image is a [`Finding`]; an error is only what keeps us from looking.
+
+mod archive;
+mod claims;
+mod contents;
+mod limits;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use model::{ByteOrder, ElfFacts, NoProcessor};
+use proc::progress::Phase;
+use serde::Serialize;
+
+use archive::Archive;
+use claims::{Claim, Claims};
+use limits::Allowance;
+use tree::{Node, Tree};
+
+/// What an audit holds an image against.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// What programs of each architecture look like, by GOARCH.
+    pub elf: BTreeMap<String, ElfFacts>,
+    /// Machines that are no processors, such as the kernel's virtual one: programs for them are not judged.
+    pub no_processors: Vec<NoProcessor>,
+    /// Paths of ELF files that are meant to be what they are: whole ones, or beginnings that end with `*`.
+    pub allowed: Vec<String>,
+    /// Bytes that the layers of an archive may unpack to.
+    pub max_size: u64,
+    /// Where a compressed archive is unpacked to, for as long as it is read.
+    pub cache: PathBuf,
+}
+
+/// What was found in an archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    pub images: Vec<AuditedImage>,
+    /// What is in the archive and no image.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// One image for one architecture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditedImage {
+    /// Empty where it has no name.
+    pub reference: String,
+    /// Of its manifest; in a docker archive the name of its configuration.
+    pub digest: String,
+    /// GOARCH, as the image claims it.
+    pub architecture: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    pub os: String,
+    pub layers: usize,
+    /// ELF files that a container would see, and that were judged.
+    pub elf_files: u64,
+    pub findings: Vec<Finding>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Something that is wrong with an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub kind: Kind,
+    /// In one sentence, for people.
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer: Option<LayerName>,
+    /// In the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+}
+
+/// A layer of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LayerName {
+    /// From 0, the lowest.
+    pub number: usize,
+    /// Its name in the archive.
+    pub name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// An ELF file for another machine.
+    Architecture,
+    /// The image's architecture itself: contradicted, or no GOARCH.
+    Platform,
+    /// Something is missing, cut off, or not what its digest says.
+    Damaged,
+    /// A path that leads out of the image.
+    Path,
+    /// More than is read of an image.
+    Size,
+}
+
+/// The file holds no image.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{} holds no image: {}; expected an OCI layout (folder or tar) or a docker archive", .0.display(), .1)]
+pub struct NoImage(pub PathBuf, pub String);
+
+impl Finding {
+    pub(crate) fn of(kind: Kind, message: String) -> Finding {
+        Finding { kind, message, layer: None, path: None, found: None, expected: None }
+    }
+}
+
+impl Audit {
+    pub fn findings(&self) -> usize {
+        self.images.iter().map(|image| image.findings.len()).sum()
+    }
+
+    pub fn elf_files(&self) -> u64 {
+        self.images.iter().map(|image| image.elf_files).sum()
+    }
+}
+
+/// Looks at every image of an archive.
+///
+/// # Errors
+/// [`NoImage`], or the file cannot be read; an interrupt (`proc::interrupt::Interrupted` in the chain).
+pub fn audit(file: &Path, rules: &Rules) -> anyhow::Result<Audit> {
+    let archive = Archive::open(file, rules)?;
+    let Some(Claims { images, notes }) = claims::claims(&archive) else {
+        let why = "it has neither an index.json nor a manifest.json".into();
+        return Err(NoImage(file.to_owned(), why).into());
+    };
+    let phase = Phase::start(format!("audit {}", file.display()));
+    let (count, left) = (images.len(), Allowance::of(rules.max_size));
+    let mut audited = Vec::new();
+    for (number, claim) in images.into_iter().enumerate() {
+        phase.status(format!("image {} of {count}, {} {}", number + 1, claim.reference, claim.architecture));
+        audited.push(image(&archive, claim, &left, rules)?);
+    }
+    Ok(Audit { images: audited, notes })
+}
+
+fn image(archive: &Archive, claim: Claim, left: &Allowance, rules: &Rules) -> anyhow::Result<AuditedImage> {
+    let mut tree = Tree::default();
+    let names: Vec<LayerName> = claim.layers.iter().enumerate().map(|(n, l)| layer_name(n, &l.name)).collect();
+    let Claim { reference, digest, architecture, variant, os, layers, mut findings, mut notes } = claim;
+    for (number, layer) in layers.iter().enumerate() {
+        let contents = contents::read(archive, number, layer, left, &mut tree)?;
+        let of_layer = contents.findings.into_iter();
+        findings.extend(of_layer.map(|finding| Finding { layer: Some(names[number].clone()), ..finding }));
+    }
+    let mut elf_files = 0;
+    let known = rules.elf.get(&architecture);
+    if known.is_none() {
+        findings.push(unknown(&architecture, rules));
+    }
+    for (path, node) in tree.files() {
+        let Some(expected) = known else { break };
+        let machine = node.facts.machine;
+        if let Some(other) = rules.no_processors.iter().find(|other| other.machine == machine) {
+            notes.push(format!("{path} is for {}, which is no processor", other.name));
+            continue;
+        }
+        elf_files += 1;
+        if node.facts != *expected && !rules.allows(&path) {
+            findings.push(foreign(&path, node, expected, &names[node.layer]));
+        }
+    }
+    let layers = layers.len();
+    Ok(AuditedImage { reference, digest, architecture, variant, os, layers, elf_files, findings, notes })
+}
+
+impl Rules {
+    fn allows(&self, path: &str) -> bool {
+        self.allowed.iter().any(|allowed| match allowed.strip_suffix('*') {
+            Some(beginning) => path.starts_with(beginning),
+            None => path == allowed,
+        })
+    }
+}
+
+fn layer_name(number: usize, name: &str) -> LayerName {
+    LayerName { number, name: name.to_owned() }
+}
+
+fn unknown(architecture: &str, rules: &Rules) -> Finding {
+    let known: Vec<&str> = rules.elf.keys().map(String::as_str).collect();
+    let message = match architecture {
+        "" => "nothing says which architecture the image is for".to_owned(),
+        name => format!("`{name}` is none of the architectures that are known: {}", known.join(", ")),
+    };
+    Finding { found: Some(architecture.to_owned()), ..Finding::of(Kind::Platform, message) }
+}
+
+fn foreign(path: &str, node: &Node, expected: &ElfFacts, layer: &LayerName) -> Finding {
+    let (found, expected) = (shown(&node.facts), shown(expected));
+    let message = format!("{path}, of layer {}, is for {found}, expected {expected}", layer.number);
+    Finding {
+        layer: Some(layer.clone()),
+        path: Some(path.to_owned()),
+        found: Some(found),
+        expected: Some(expected),
+        ..Finding::of(Kind::Architecture, message)
+    }
+}
+
+/// "machine 243 (EM_...), 64 bit, little endian".
+fn shown(facts: &ElfFacts) -> String {
+    let order = match facts.byte_order {
+        ByteOrder::Little => "little",
+        ByteOrder::Big => "big",
+    };
+    format!("machine {}, {} bit, {order} endian", machine_name(facts.machine), facts.class)
+}
+
+fn machine_name(machine: u16) -> String {
+    match object::elf::Machine(machine).name() {
+        Some(name) => format!("{machine} ({name})"),
+        None => machine.to_string(),
+    }
+}

@@ -1,0 +1,159 @@
+//! The files of an image as its layers leave them, of which only ELF files are remembered. Pure: nothing is unpacked.
+//!
+//! https://github.com/opencontainers/image-spec/blob/v1.1.1/layer.md says what a layer changes in those below it. Paths
+//! are taken as they are written: none is followed through a symbolic link.
+
+use std::collections::BTreeMap;
+
+use model::ElfFacts;
+
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// A path from the root, as its parts.
+pub(crate) type Parts = Vec<Vec<u8>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    files: BTreeMap<Parts, Node>,
+}
+
+/// An ELF file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// Number of the layer that brought it, from 0.
+    pub(crate) layer: usize,
+    pub(crate) facts: ElfFacts,
+}
+
+/// What an entry of a layer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Folder,
+    Elf(ElfFacts),
+    /// A file of another kind, a symbolic link, a device.
+    Other,
+    /// A further name of the file at this path.
+    Link(Parts),
+}
+
+impl Tree {
+    /// Changes the tree as an entry of the layer with this number does.
+    pub(crate) fn apply(&mut self, layer: usize, path: &[Vec<u8>], entry: Entry) {
+        let Some((name, folder)) = path.split_last() else { return };
+        if name == OPAQUE {
+            self.remove(folder, |other, node| other.len() > folder.len() && node.layer < layer);
+        } else if let Some(hidden) = name.strip_prefix(WHITEOUT) {
+            let hidden = [folder, &[hidden.to_vec()]].concat();
+            self.remove(&hidden, |_, node| node.layer < layer);
+        } else {
+            let linked = match &entry {
+                Entry::Link(target) => self.files.get(target).cloned(),
+                Entry::Elf(facts) => Some(Node { layer, facts: facts.clone() }),
+                Entry::Folder | Entry::Other => None,
+            };
+            // A folder stays what it is; everything else replaces a folder with all that is in it.
+            let whole = entry != Entry::Folder;
+            self.remove(path, |other, _| whole || other.len() == path.len());
+            if let Some(node) = linked {
+                self.files.insert(path.to_vec(), Node { layer, ..node });
+            }
+        }
+    }
+
+    /// ELF files.
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The ELF files that a container sees, by path.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (String, &Node)> {
+        self.files.iter().map(|(path, node)| (shown(path), node))
+    }
+
+    fn remove(&mut self, folder: &[Vec<u8>], doomed: impl Fn(&Parts, &Node) -> bool) {
+        let below = self.files.range(folder.to_vec()..).take_while(|(path, _)| path.starts_with(folder));
+        let gone: Vec<Parts> = below.filter(|(path, node)| doomed(path, node)).map(|(path, _)| path.clone()).collect();
+        for path in gone {
+            self.files.remove(&path);
+        }
+    }
+}
+
+/// The parts of a path in a layer; None where it leads out of the image.
+pub(crate) fn parts(path: &[u8]) -> Option<Parts> {
+    let mut parts = Parts::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()?),
+            name => parts.push(name.to_vec()),
+        }
+    }
+    Some(parts)
+}
+
+fn shown(path: &[Vec<u8>]) -> String {
+    path.iter().map(|part| format!("/{}", String::from_utf8_lossy(part))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ByteOrder;
+
+    fn elf() -> Entry {
+        Entry::Elf(ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: 62 })
+    }
+
+    fn link(target: &str) -> Entry {
+        Entry::Link(parts(target.as_bytes()).unwrap())
+    }
+
+    /// What is left of layers of entries: "PATH of its layer".
+    fn left(layers: &[&[(&str, Entry)]]) -> Vec<String> {
+        let mut tree = Tree::default();
+        for (number, layer) in layers.iter().enumerate() {
+            for (path, entry) in *layer {
+                tree.apply(number, &parts(path.as_bytes()).unwrap(), entry.clone());
+            }
+        }
+        tree.files().map(|(path, node)| format!("{path} of {}", node.layer)).collect()
+    }
+
+    #[test]
+    fn layers_change_those_below_them() {
+        let base: &[(&str, Entry)] = &[("bin/", Entry::Folder), ("bin/a", elf()), ("bin/b", elf()), ("binary", elf())];
+        for (above, expected) in [
+            (&[][..], &["/bin/a of 0", "/bin/b of 0", "/binary of 0"][..]),
+            (&[("bin/.wh.a", Entry::Other)], &["/bin/b of 0", "/binary of 0"]),
+            (&[(".wh.bin", Entry::Other)], &["/binary of 0"]),
+            (&[("bin/.wh..wh..opq", Entry::Other)], &["/binary of 0"]),
+            // What a layer brings itself is not hidden by its own whiteouts, in whatever order.
+            (&[("bin/c", elf()), ("bin/.wh..wh..opq", Entry::Other)], &["/bin/c of 1", "/binary of 0"]),
+            (&[("bin/a", elf()), ("bin/.wh.a", Entry::Other)], &["/bin/a of 1", "/bin/b of 0", "/binary of 0"]),
+            (&[("bin/", Entry::Folder)], &["/bin/a of 0", "/bin/b of 0", "/binary of 0"]),
+            (&[("bin", Entry::Other)], &["/binary of 0"]),
+            (&[("bin/a", Entry::Other)], &["/bin/b of 0", "/binary of 0"]),
+            (&[("./bin/a", elf())], &["/bin/a of 1", "/bin/b of 0", "/binary of 0"]),
+            (&[("binary", Entry::Folder), ("binary/x", elf())], &["/bin/a of 0", "/bin/b of 0", "/binary/x of 1"]),
+            (&[("c", link("bin/a"))], &["/bin/a of 0", "/bin/b of 0", "/binary of 0", "/c of 1"]),
+            (&[("bin/b", link("nothing"))], &["/bin/a of 0", "/binary of 0"]),
+            (&[(".wh.binary", Entry::Other), ("bin/.wh.nothing", Entry::Other)], &["/bin/a of 0", "/bin/b of 0"]),
+        ] {
+            assert_eq!(left(&[base, above]), expected, "{above:?}");
+        }
+    }
+
+    #[test]
+    fn no_path_leads_out_of_the_image() {
+        for (path, expected) in
+            [("a/b", Some("/a/b")), ("/a//./b/", Some("/a/b")), ("a/../b", Some("/b")), ("./", Some(""))]
+        {
+            assert_eq!(parts(path.as_bytes()).map(|parts| shown(&parts)).as_deref(), expected, "{path}");
+        }
+        for path in ["..", "../a", "a/../../b", "/../a"] {
+            assert_eq!(parts(path.as_bytes()), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Docker archives, as `docker save` writes and `docker load` and `ctr images import` read them: one image in a file.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use model::ImageOrder;
+use tar::{Builder, EntryType, Header};
+
+use crate::digest;
+use crate::image::Image;
+use crate::layout;
+use crate::spec::Saved;
+
+/// The folder of docker archives in the output; each architecture has its own.
+const FOLDER: &str = "docker";
+
+/// Writes `docker/ARCH/NAME.tar` and returns its path.
+pub(crate) fn write(output: &Path, order: &ImageOrder<'_>, image: &Image) -> anyhow::Result<PathBuf> {
+    let dir = output.join(FOLDER).join(&image.arch);
+    fs::create_dir_all(&dir).with_context(|| format!("failed to make the folder {}", dir.display()))?;
+    let name = format!("{}.tar", order.recipe.short_name());
+    layout::replace(&dir, &name, |out| archive(out, &order.reference, image))?;
+    Ok(dir.join(name))
+}
+
+fn archive(out: impl Write, reference: &str, image: &Image) -> anyhow::Result<()> {
+    let digits =
+        |digest: &str| digest::digits(digest).map(str::to_owned).ok_or_else(|| anyhow!("{digest} is no digest"));
+    let config = format!("{}.json", digits(&image.config.digest())?);
+    let folder = format!("{}/", digits(image.layer.digest())?);
+    let layer = format!("{folder}layer.tar");
+    let saved = Saved {
+        config: config.clone(),
+        repo_tags: Some(vec![reference.to_owned()]),
+        layers: Some(vec![layer.clone()]),
+    };
+    let mut tar = Builder::new(out);
+    tar.append_data(&mut header(EntryType::Directory, 0o755, 0), folder, io::empty())?;
+    // The builder's own writer takes the layer as it is made; only its header comes from here.
+    let mut of_layer = header(EntryType::Regular, 0o644, image.layer.size());
+    of_layer.set_path(&layer)?;
+    of_layer.set_cksum();
+    tar.get_mut().write_all(of_layer.as_bytes())?;
+    image.layer.write(tar.get_mut())?;
+    let mut append = |name: &str, bytes: &[u8]| {
+        tar.append_data(&mut header(EntryType::Regular, 0o644, bytes.len() as u64), name, bytes)
+    };
+    append(&config, &image.config.bytes)?;
+    append("manifest.json", &serde_json::to_vec(&[saved]).context("a manifest is plain data")?)?;
+    tar.into_inner()?.flush()?;
+    Ok(())
+}
+
+fn header(kind: EntryType, mode: u32, size: u64) -> Header {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(size);
+    header
+}

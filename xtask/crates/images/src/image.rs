@@ -1,0 +1,128 @@
+//! From a recipe and binaries to an image: layer, configuration, manifest.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, anyhow};
+use model::{Artifact, Artifacts, ImageOrder, Images};
+use serde::Serialize;
+
+use crate::digest;
+use crate::layer::{Layer, Program};
+use crate::spec::{self, Config, Descriptor, History, Manifest, Platform, RootFs, RunConfig};
+
+/// An image has no time of its own: the same programs are the same image.
+const CREATED: &str = "1970-01-01T00:00:00Z";
+const OS: &str = "linux";
+/// What Go says of a module that is built in its own folder.
+const UNRELEASED: &str = "(devel)";
+
+/// JSON that is known by its digest.
+#[derive(Clone, Debug)]
+pub(crate) struct Blob {
+    pub(crate) media_type: &'static str,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// An image for one architecture.
+#[derive(Clone, Debug)]
+pub(crate) struct Image {
+    pub(crate) arch: String,
+    pub(crate) version: String,
+    pub(crate) layer: Layer,
+    pub(crate) config: Blob,
+    pub(crate) manifest: Blob,
+}
+
+impl Blob {
+    pub(crate) fn of(media_type: &'static str, value: &impl Serialize) -> anyhow::Result<Blob> {
+        let bytes = serde_json::to_vec(value).context("a manifest is plain data")?;
+        Ok(Blob { media_type, bytes })
+    }
+
+    /// "sha256:…".
+    pub(crate) fn digest(&self) -> String {
+        digest::of(&self.bytes)
+    }
+
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        let (digest, size) = (self.digest(), self.bytes.len() as u64);
+        Descriptor { media_type: self.media_type.into(), digest, size, platform: None, annotations: BTreeMap::new() }
+    }
+}
+
+impl Image {
+    /// The manifest's descriptor with its platform.
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        let platform = Platform { architecture: self.arch.clone(), os: OS.into(), variant: None };
+        Descriptor { platform: Some(platform), ..self.manifest.descriptor() }
+    }
+}
+
+/// Makes the image of an order for one architecture.
+///
+/// # Errors
+/// A component was not built, or its binary is not what was audited.
+pub(crate) fn make(images: &Images, order: &ImageOrder<'_>, artifacts: &Artifacts) -> anyhow::Result<Image> {
+    let recipe = order.recipe;
+    let artifact = |name: &str| -> anyhow::Result<&Artifact> {
+        let found = artifacts.by_component.get(name);
+        found.ok_or_else(|| anyhow!("{} for {} needs {name}, which was not built", recipe.name, artifacts.arch))
+    };
+    let mut programs = Vec::new();
+    for file in &recipe.files {
+        let Artifact { path, sha256, .. } = artifact(&file.component)?;
+        let place = file.path.trim_start_matches('/').to_owned();
+        programs.push(Program { path: place, file: path.clone(), sha256: sha256.clone() });
+    }
+    let layer = Layer::of(programs)?;
+    let version = artifact(recipe.main_component())?.version.clone();
+    let config = Blob::of(spec::CONFIG, &configuration(images, order, artifacts, &version, &layer))?;
+    let content = Descriptor {
+        media_type: spec::LAYER.into(),
+        digest: layer.digest().to_owned(),
+        size: layer.size(),
+        platform: None,
+        annotations: BTreeMap::new(),
+    };
+    let manifest = Manifest {
+        schema_version: 2,
+        media_type: spec::MANIFEST.into(),
+        config: config.descriptor(),
+        layers: vec![content],
+    };
+    let manifest = Blob::of(spec::MANIFEST, &manifest)?;
+    Ok(Image { arch: artifacts.arch.clone(), version, layer, config, manifest })
+}
+
+fn configuration(
+    images: &Images,
+    order: &ImageOrder<'_>,
+    artifacts: &Artifacts,
+    version: &str,
+    layer: &Layer,
+) -> Config {
+    let recipe = order.recipe;
+    let programs: Vec<&str> = recipe.files.iter().map(|file| file.path.as_str()).collect();
+    let labels = [("title", recipe.short_name()), ("version", version)].into_iter();
+    // A program of ours has no version.
+    let labels = labels.filter(|(_, value)| *value != UNRELEASED);
+    let labels = labels.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value.to_owned()));
+    Config {
+        created: Some(CREATED.into()),
+        architecture: artifacts.arch.clone(),
+        os: OS.into(),
+        variant: None,
+        config: RunConfig {
+            user: recipe.user.clone(),
+            env: Some(images.env.clone()),
+            entrypoint: Some(recipe.entrypoint.clone()).filter(|entrypoint| !entrypoint.is_empty()),
+            working_dir: Some("/".into()),
+            labels: Some(labels.collect()),
+        },
+        rootfs: RootFs { kind: "layers".into(), diff_ids: vec![layer.digest().to_owned()] },
+        history: vec![History {
+            created: Some(CREATED.into()),
+            created_by: Some(format!("archproof: {}", programs.join(" "))),
+        }],
+    }
+}

@@ -1,0 +1,102 @@
+//! OCI layouts: a folder of blobs by digest, and `index.json` with a multi-architecture index for each image.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use model::ImageOrder;
+use proc::interrupt;
+
+use crate::digest;
+use crate::image::{Blob, Image};
+use crate::spec::{self, Index};
+
+/// The layout's folder in the output.
+pub const FOLDER: &str = "oci";
+const BLOBS: &str = "blobs/sha256";
+const INDEX: &str = "index.json";
+const MARK: &str = "oci-layout";
+const VERSION: &str = "{\"imageLayoutVersion\":\"1.0.0\"}";
+/// A file that is not finished is called so.
+const UNFINISHED: &str = ".unfinished-";
+
+/// Adds the images to the layout, in place of those with the same reference. `index.json` comes last, so a layout that is
+/// being written, or was not finished, is what it was before.
+pub(crate) fn write(dir: &Path, orders: &[(&ImageOrder<'_>, Vec<Image>)]) -> anyhow::Result<()> {
+    let blobs = dir.join(BLOBS);
+    fs::create_dir_all(&blobs).with_context(|| format!("failed to make the folder {}", blobs.display()))?;
+    let mut index = present(dir)?;
+    for (order, images) in orders {
+        for image in images {
+            interrupt::check()?;
+            put(&blobs, image.layer.digest(), |out| image.layer.write(out))?;
+            put_blob(&blobs, &image.config)?;
+            put_blob(&blobs, &image.manifest)?;
+        }
+        // The same, in whatever order the architectures were asked for.
+        let by_arch: BTreeMap<&str, &Image> = images.iter().map(|image| (image.arch.as_str(), image)).collect();
+        let all = index_of(by_arch.into_values().map(Image::descriptor).collect());
+        let all = Blob::of(spec::INDEX, &all)?;
+        put_blob(&blobs, &all)?;
+        let names = [spec::REF_NAME, spec::CONTAINERD_NAME].map(|name| (name.to_owned(), order.reference.clone()));
+        let mut descriptor = all.descriptor();
+        descriptor.annotations = BTreeMap::from(names);
+        index.manifests.retain(|other| other.annotations.get(spec::REF_NAME) != Some(&order.reference));
+        index.manifests.push(descriptor);
+    }
+    // What was there before stands where it stands in a layout that was written at once.
+    index.manifests.sort_by(|a, b| a.annotations.cmp(&b.annotations));
+    replace(dir, MARK, |out| Ok(out.write_all(VERSION.as_bytes())?))?;
+    replace(dir, INDEX, |out| Ok(out.write_all(&Blob::of(spec::INDEX, &index)?.bytes)?))
+}
+
+/// The index of the layout as it is.
+fn present(dir: &Path) -> anyhow::Result<Index> {
+    let file = dir.join(INDEX);
+    match fs::read(&file) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} is no index of an OCI layout; remove {}", file.display(), dir.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(index_of(Vec::new())),
+        Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
+    }
+}
+
+fn index_of(manifests: Vec<spec::Descriptor>) -> Index {
+    Index { schema_version: 2, media_type: spec::INDEX.into(), manifests }
+}
+
+fn put_blob(blobs: &Path, blob: &Blob) -> anyhow::Result<()> {
+    put(blobs, &blob.digest(), |out| Ok(out.write_all(&blob.bytes)?))
+}
+
+/// A blob that is there is left alone: a file gets its name when it is complete.
+fn put(
+    blobs: &Path,
+    digest: &str,
+    write: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let name = digest::digits(digest).ok_or_else(|| anyhow!("{digest} is no digest"))?;
+    if blobs.join(name).exists() { Ok(()) } else { replace(blobs, name, write) }
+}
+
+/// Writes a file beside its place first.
+pub(crate) fn replace(
+    dir: &Path,
+    name: &str,
+    write: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let (file, unfinished) = (dir.join(name), dir.join(format!("{UNFINISHED}{}-{name}", std::process::id())));
+    let written = (|| {
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&unfinished)?);
+        write(&mut out)?;
+        out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        Ok(fs::rename(&unfinished, &file)?)
+    })();
+    written.map_err(|error: anyhow::Error| {
+        // What cannot be removed harms nobody: it has no name that is looked for.
+        let _ = fs::remove_file(&unfinished);
+        error.context(format!("failed to write {}", file.display()))
+    })
+}

@@ -1,0 +1,257 @@
+//! OCI images of our components, and the audit of anybody's: which ELF files a machine of the claimed architecture could
+//! not run.
+//!
+//! [`build`] writes an OCI layout and docker archives, byte for byte the same for the same binaries; [`audit`] reads
+//! layouts and archives of any origin and trusts nothing in them. Which images there are is data (`targets/images.yaml`).
+//! Nothing here talks to a registry, unpacks an image or runs a container.
+
+mod audit;
+mod digest;
+mod docker;
+mod image;
+mod layer;
+mod layout;
+mod spec;
+#[cfg(test)]
+mod testing;
+
+use std::path::{Path, PathBuf};
+
+use model::{ImageOrder, Images};
+use proc::interrupt;
+use serde::Serialize;
+
+pub use audit::{Audit, AuditedImage, Finding, Kind, LayerName, NoImage, Rules, audit};
+pub use layout::FOLDER as LAYOUT;
+
+/// How an image is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One OCI layout, a folder, for all images; each is an index of one manifest for each architecture.
+    Oci,
+    /// What `docker load` reads: a file for each image and architecture.
+    Docker,
+}
+
+/// What to write, and where.
+pub struct Request<'a> {
+    pub images: &'a Images,
+    pub orders: &'a [ImageOrder<'a>],
+    pub formats: &'a [Format],
+    /// Made if it is not there. What else lies in it stays.
+    pub output: &'a Path,
+}
+
+/// An image for one architecture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Built {
+    /// "REGISTRY/NAME:TAG".
+    pub reference: String,
+    /// GOARCH.
+    pub arch: String,
+    /// The version of its main component.
+    pub version: String,
+    /// Of the manifest: "sha256:…".
+    pub digest: String,
+    /// Of the configuration, which Docker calls the image's ID.
+    pub id: String,
+    /// Bytes of its only layer, which is not compressed.
+    pub size: u64,
+    /// The OCI layout that it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<PathBuf>,
+    /// The docker archive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<PathBuf>,
+}
+
+/// Writes images; those of an earlier call with the same references are replaced.
+///
+/// # Errors
+/// A binary is missing or is not the one that was audited, a file cannot be written, an interrupt
+/// (`proc::interrupt::Interrupted` in the chain).
+pub fn build(request: &Request<'_>) -> anyhow::Result<Vec<Built>> {
+    let mut built = Vec::new();
+    let mut made = Vec::new();
+    for order in request.orders {
+        let mut of_order = Vec::new();
+        for artifacts in &order.artifacts {
+            interrupt::check()?;
+            of_order.push(image::make(request.images, order, artifacts)?);
+        }
+        made.push((order, of_order));
+    }
+    let layout = request.formats.contains(&Format::Oci).then(|| request.output.join(LAYOUT));
+    if let Some(dir) = &layout {
+        layout::write(dir, &made)?;
+    }
+    for (order, images) in made {
+        for image in images {
+            interrupt::check()?;
+            let wanted = request.formats.contains(&Format::Docker);
+            let archive = wanted.then(|| docker::write(request.output, order, &image)).transpose()?;
+            built.push(Built {
+                reference: order.reference.clone(),
+                digest: image.manifest.digest(),
+                id: image.config.digest(),
+                size: image.layer.size(),
+                arch: image.arch,
+                version: image.version,
+                layout: layout.clone(),
+                archive,
+            });
+        }
+    }
+    Ok(built)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use model::{Artifact, Artifacts, BuildStep, ByteOrder, ElfFacts, ImageFile, ImageRecipe, Source};
+
+    use super::*;
+    use crate::testing::{TempDir, elf};
+
+    const MACHINES: [(&str, u16); 2] = [("riscv64", 243), ("amd64", 62)];
+
+    fn images() -> Images {
+        let file = |component: &str, path: &str| ImageFile { component: component.into(), path: path.into() };
+        let recipe = ImageRecipe {
+            name: "dns/dns".into(),
+            tags: BTreeMap::from([("1.36".into(), "v1.14.2".into())]),
+            files: vec![file("dns", "/dns"), file("dnsctl", "/usr/bin/dnsctl")],
+            entrypoint: vec!["/dns".into()],
+            user: Some("1:1".into()),
+        };
+        let env = vec!["PATH=/usr/bin".into()];
+        let (registry, foreign, no_processors) = ("registry.example.org".into(), Vec::new(), Vec::new());
+        Images { registry, env, images: vec![recipe], foreign, no_processors }
+    }
+
+    /// Binaries that lie in `dir`.
+    fn artifacts(dir: &TempDir) -> Vec<Artifacts> {
+        let artifact = |name: &str, (arch, machine): (&str, u16)| {
+            let bytes = [elf(machine), name.as_bytes().to_vec()].concat();
+            Artifact {
+                component: name.into(),
+                path: dir.write(&format!("bin/{arch}/{name}"), &bytes),
+                sha256: digest::digits(&digest::of(&bytes)).unwrap().into(),
+                size: bytes.len() as u64,
+                source: Source::Module(None),
+                version: "v1.0.0".into(),
+                go: String::new(),
+                step: BuildStep::Prebuilt,
+                experimental_flags: Vec::new(),
+            }
+        };
+        let of = |machine: (&str, u16)| Artifacts {
+            arch: machine.0.into(),
+            by_component: ["dns", "dnsctl"].map(|name| (name.to_owned(), artifact(name, machine))).into(),
+        };
+        MACHINES.map(of).into()
+    }
+
+    /// Writes the image for these architectures into `output`.
+    fn written(dir: &TempDir, reference: &str, artifacts: &[Artifacts]) -> Vec<Built> {
+        let images = images();
+        let order = ImageOrder {
+            recipe: &images.images[0],
+            reference: reference.into(),
+            artifacts: artifacts.iter().collect(),
+        };
+        let (formats, output) = ([Format::Oci, Format::Docker], dir.path().join("output"));
+        build(&Request { images: &images, orders: &[order], formats: &formats, output: &output }).unwrap()
+    }
+
+    /// Every file below a folder, by its path there.
+    fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut found = BTreeMap::new();
+        let mut pending = vec![dir.to_owned()];
+        while let Some(folder) = pending.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    pending.push(path);
+                } else {
+                    found.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_same_binaries_are_the_same_image_wherever_and_however_often_it_is_written() {
+        let (one, other) = (TempDir::new(), TempDir::new());
+        let first = written(&one, "registry.example.org/dns/dns:v1.14.2", &artifacts(&one));
+        let before = files(&one.path().join("output"));
+        let mut reversed = artifacts(&other);
+        reversed.reverse();
+        written(&other, "registry.example.org/dns/dns:v1.14.2", &reversed);
+        assert_eq!(files(&other.path().join("output")), before);
+        let again = written(&one, "registry.example.org/dns/dns:v1.14.2", &artifacts(&one));
+        assert_eq!((files(&one.path().join("output")), again), (before, first));
+    }
+
+    #[test]
+    fn an_image_is_replaced_under_its_name_and_stands_beside_others() {
+        let dir = TempDir::new();
+        let all = artifacts(&dir);
+        for (reference, artifacts, expected) in [
+            ("a:1", &all[..], "a:1 amd64, a:1 riscv64"),
+            ("b:1", &all[1..], "a:1 amd64, a:1 riscv64, b:1 amd64"),
+            ("a:1", &all[..1], "a:1 riscv64, b:1 amd64"),
+        ] {
+            written(&dir, reference, artifacts);
+            let audit = audit(&dir.path().join("output/oci"), &rules(&dir)).unwrap();
+            let mut found: Vec<String> =
+                audit.images.iter().map(|image| format!("{} {}", image.reference, image.architecture)).collect();
+            found.sort();
+            assert_eq!((found.join(", ").as_str(), audit.findings()), (expected, 0));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_was_ordered() {
+        let dir = TempDir::new();
+        for built in written(&dir, "registry.example.org/dns/dns:v1.14.2", &artifacts(&dir)) {
+            let archive = built.archive.unwrap();
+            assert!(archive.ends_with(format!("docker/{}/dns.tar", built.arch)), "{}", archive.display());
+            let audit = audit(&archive, &rules(&dir)).unwrap();
+            let AuditedImage { reference, architecture, elf_files, findings, .. } = &audit.images[0];
+            assert_eq!((reference.as_str(), architecture), ("registry.example.org/dns/dns:v1.14.2", &built.arch));
+            assert_eq!((*elf_files, findings.len()), (2, 0));
+            let id = digest::digits(&built.id).unwrap();
+            let mut tar = tar::Archive::new(fs::File::open(&archive).unwrap());
+            let names: Vec<String> =
+                tar.entries().unwrap().map(|e| e.unwrap().path().unwrap().display().to_string()).collect();
+            assert!(names.contains(&format!("{id}.json")) && names.contains(&"manifest.json".into()), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_binary_that_was_not_built_is_missed() {
+        let dir = TempDir::new();
+        let mut artifacts = artifacts(&dir).remove(0);
+        artifacts.by_component.remove("dnsctl");
+        let images = images();
+        let order = ImageOrder { recipe: &images.images[0], reference: "a:1".into(), artifacts: vec![&artifacts] };
+        let request = Request { images: &images, orders: &[order], formats: &[Format::Oci], output: dir.path() };
+        let error = build(&request).unwrap_err().to_string();
+        assert_eq!(error, "dns/dns for riscv64 needs dnsctl, which was not built");
+    }
+
+    fn rules(dir: &TempDir) -> Rules {
+        let facts = |machine| ElfFacts { class: 64, byte_order: ByteOrder::Little, machine };
+        Rules {
+            elf: MACHINES.map(|(arch, machine)| (arch.to_owned(), facts(machine))).into(),
+            no_processors: Vec::new(),
+            allowed: Vec::new(),
+            max_size: 1 << 20,
+            cache: dir.path().join("cache"),
+        }
+    }
+}

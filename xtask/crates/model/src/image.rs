@@ -1,0 +1,124 @@
+//! What `targets/images.yaml` says: the OCI images that are made from components.
+//!
+//! The field comments are the reference for that file. What an image is on the disk is in the `images` crate.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::artifact::Artifacts;
+use crate::target::{ElfFacts, minor_of};
+
+/// `targets/images.yaml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Images {
+    /// What stands before the names of our images, and no host that anything here talks to.
+    pub registry: String,
+    /// Environment of every image: "NAME=VALUE".
+    #[serde(default)]
+    pub env: Vec<String>,
+    pub images: Vec<ImageRecipe>,
+    /// Architectures of published images that are no targets.
+    #[serde(default)]
+    pub foreign: Vec<ForeignPlatform>,
+    /// Programs for these are in images of any architecture.
+    #[serde(default)]
+    pub no_processors: Vec<NoProcessor>,
+}
+
+/// A machine of ELF files that is no processor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoProcessor {
+    /// `e_machine`.
+    pub machine: u16,
+    /// For people: "Linux BPF".
+    pub name: String,
+}
+
+/// One image of nothing but programs of ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageRecipe {
+    /// Below the registry: "coredns/coredns". Its last part is another one for each image.
+    pub name: String,
+    /// By Kubernetes minor, where kubeadm expects another tag than the version of the first file's component.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    pub files: Vec<ImageFile>,
+    /// Empty where whoever starts it says what is run.
+    #[serde(default)]
+    pub entrypoint: Vec<String>,
+    /// "UID:GID". None: root.
+    #[serde(default)]
+    pub user: Option<String>,
+}
+
+/// A program in an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageFile {
+    /// The component of `components.yaml`.
+    pub component: String,
+    /// Absolute.
+    pub path: String,
+}
+
+/// An architecture that is only audited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForeignPlatform {
+    /// As manifests call it: a GOARCH.
+    pub architecture: String,
+    /// What the header of its programs says.
+    pub elf: ElfFacts,
+}
+
+impl ImageRecipe {
+    /// "coredns" of "coredns/coredns".
+    pub fn short_name(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or(&self.name)
+    }
+
+    /// The component whose version is that of the image.
+    pub fn main_component(&self) -> &str {
+        self.files.first().map_or("", |file| &file.component)
+    }
+
+    /// The tag for a cluster of this Kubernetes version, with the main component's version.
+    ///
+    /// A minor that kubeadm's expectations are not known of gets the newest known one's.
+    pub fn tag(&self, kubernetes: &str, version: &str) -> String {
+        let minor = minor_of(kubernetes);
+        let known = self.tags.get(&minor).or_else(|| self.tags.values().next_back());
+        // A version may have a `+`, which a tag may not.
+        known.cloned().unwrap_or_else(|| version.replace('+', "_"))
+    }
+}
+
+impl Images {
+    /// "REGISTRY/NAME:TAG".
+    pub fn reference(&self, recipe: &ImageRecipe, tag: &str) -> String {
+        format!("{}/{}:{tag}", self.registry, recipe.name)
+    }
+
+    /// Components of these images, each once.
+    pub fn components<'a>(recipes: impl IntoIterator<Item = &'a ImageRecipe>) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for file in recipes.into_iter().flat_map(|recipe| &recipe.files) {
+            if !names.contains(&file.component) {
+                names.push(file.component.clone());
+            }
+        }
+        names
+    }
+}
+
+/// An image to be written: its recipe, its full reference, and the binaries of each architecture.
+#[derive(Clone, Debug)]
+pub struct ImageOrder<'a> {
+    pub recipe: &'a ImageRecipe,
+    pub reference: String,
+    pub artifacts: Vec<&'a Artifacts>,
+}

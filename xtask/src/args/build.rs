@@ -1,0 +1,35 @@
+//! `cargo xtask build`.
+
+use clap::Args as ClapArgs;
+
+use super::SourceOptions;
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask build
+  cargo xtask build --arch all
+  cargo xtask build --arch ARCH,ARCH --component etcd
+  cargo xtask build --arch ARCH --set node
+  cargo xtask build --kubernetes 1.35
+  cargo xtask build --kubernetes 1.36.2 --etcd 3.5
+  cargo xtask build --etcd prebuilt:/opt/etcd/bin --json")]
+pub(crate) struct BuildOptions {
+    /// Architectures, separated by commas, or `all` [default: this machine's]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
+    pub(crate) arch: Vec<String>,
+    /// Only these components; may be repeated
+    #[arg(long = "component", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) components: Vec<String>,
+    /// All components of a set or a group of targets/components.yaml, `node` for one; may be repeated
+    #[arg(long = "set", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) sets: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sources: SourceOptions,
+    /// Print what would be built, with the commands, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the artifacts as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,106 @@
+//! `cargo xtask images`.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+
+use super::{SourceOptions, size};
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask images list --arch all
+  cargo xtask images build --arch all
+  cargo xtask images build --arch ARCH --image pause,coredns --format docker --output DIR
+  cargo xtask images audit DIR/docker/ARCH/pause.tar
+  docker save IMAGE | zstd > image.tar.zst && cargo xtask images audit image.tar.zst --json")]
+pub(crate) struct ImagesOptions {
+    #[command(subcommand)]
+    pub(crate) command: ImagesCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ImagesCommand {
+    /// Make OCI images of the components, FROM scratch; the same binaries always make the same image
+    Build(ImagesBuildOptions),
+    /// Tell which images there are, under which names, and of what
+    List(ImagesListOptions),
+    /// Find the ELF files in any image archive that its claimed architecture could not run
+    Audit(ImagesAuditOptions),
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ImageSelection {
+    /// Architectures, separated by commas, or `all` [default: this machine's]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
+    pub(crate) arch: Vec<String>,
+    /// Only these images, by the last part of their name; may be repeated
+    #[arg(long = "image", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) images: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sources: SourceOptions,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask images build --arch ARCH,ARCH
+  cargo xtask images build --arch ARCH --format docker && docker load -i DIR/docker/ARCH/pause.tar
+  cargo xtask images build --arch all --kubernetes 1.35 --output DIR && skopeo inspect oci:DIR/oci:REFERENCE
+
+The OCI layout is one folder for all images; one of several architectures is an index of one manifest for each.")]
+pub(crate) struct ImagesBuildOptions {
+    #[command(flatten)]
+    pub(crate) selection: ImageSelection,
+    /// An OCI layout, docker archives, or both
+    #[arg(long = "format", value_enum, value_name = "FORMAT", value_delimiter = ',', default_value = "oci")]
+    pub(crate) formats: Vec<FormatArg>,
+    /// Where they are written [default: images/ in the cache]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print what would be written, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormatArg {
+    /// One OCI layout for all: DIR/oci
+    Oci,
+    /// A file for each image and architecture, for `docker load` and `ctr images import`: DIR/docker/ARCH/NAME.tar
+    Docker,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ImagesListOptions {
+    #[command(flatten)]
+    pub(crate) selection: ImageSelection,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask images audit image.tar
+  cargo xtask images audit LAYOUT --json
+  cargo xtask images audit image.tar.gz --allow '/usr/lib/firmware/*'
+
+Every image of the archive is looked at, for every architecture. What a later layer hides or replaces is not judged.
+Exit codes: 0 nothing was found, 4 there is no ELF file at all, 100 something was found.")]
+pub(crate) struct ImagesAuditOptions {
+    /// An OCI layout (folder or tar) or a docker archive; compressed by gzip or zstd, or not
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The path of an ELF file that is meant to be for another machine, or the beginning of such paths and `*`; may be
+    /// repeated
+    #[arg(long = "allow", value_name = "PATH")]
+    pub(crate) allowed: Vec<String>,
+    /// What the layers of the archive may unpack to, together: 500M, 10G
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64G")]
+    pub(crate) max_size: u64,
+    /// Print what was found as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
