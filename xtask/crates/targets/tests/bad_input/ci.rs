@@ -9,7 +9,8 @@ fn runners() {
             "matrix.yaml",
             "name: gift",
             "name: board",
-            "targets/matrix.yaml:14:11: runners[2].name: board is given twice; delete one of the two",
+            "targets/matrix.yaml:14:11: runners[2].name: board is given twice; delete one of the two
+targets/runners.yaml:16:14: machines[2].runner: gift is no runner of matrix.yaml; add it there, or correct the name",
         ),
         (
             "matrix.yaml",
