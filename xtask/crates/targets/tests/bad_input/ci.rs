@@ -37,6 +37,7 @@ targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one its
             "owner: own",
             "owner: github",
             "targets/matrix.yaml:10:13: runners[1].labels: must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`
+targets/runners.yaml:15:45: machines[1].agent: must not be given: the provider brings its own
 targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 360; found 600",
         ),
         (
