@@ -28,8 +28,16 @@ pub struct Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
     /// Made for one purpose and revocable by itself: what a tool should have.
-    ApplicationCredential { credential: Named, user: Option<User>, secret: Secret },
-    Password { user: User, password: Secret, project: Project },
+    ApplicationCredential {
+        credential: Named,
+        user: Option<User>,
+        secret: Secret,
+    },
+    Password {
+        user: User,
+        password: Secret,
+        project: Project,
+    },
 }
 
 /// By id, or by name.
@@ -114,11 +122,12 @@ pub fn entry(file: &str, text: &str, secure: Option<&str>, name: Option<&str>) -
         (Some(name), _) => name.to_owned(),
         (None, [only]) => only.clone(),
         (None, []) => return Err(Fault::config(format!("{file} names no cloud"))),
-        (None, _) => return Err(Fault::config(format!("{file} has several clouds: give one with --os-cloud ({listed})"))),
+        (None, _) => {
+            return Err(Fault::config(format!("{file} has several clouds: give one with --os-cloud ({listed})")));
+        }
     };
-    let mut entry = clouds
-        .remove(&name)
-        .ok_or_else(|| Fault::config(format!("{file} has no cloud `{name}`; it has: {listed}")))?;
+    let mut entry =
+        clouds.remove(&name).ok_or_else(|| Fault::config(format!("{file} has no cloud `{name}`; it has: {listed}")))?;
     let secrets = secure.map(|text| parse("secure.yaml", text)).transpose()?;
     if let Some(secrets) = secrets.and_then(|mut clouds| clouds.remove(&name)) {
         entry.auth.password = secrets.auth.password.or(entry.auth.password);

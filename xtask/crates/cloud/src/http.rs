@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn secrets_go_over_https_or_stay_on_this_machine() {
-        for good in ["https://cloud.example.org:5000/v3", "http://127.0.0.1:5000/v3", "http://[::1]:1", "http://localhost"]
+        for good in
+            ["https://cloud.example.org:5000/v3", "http://127.0.0.1:5000/v3", "http://[::1]:1", "http://localhost"]
         {
             assert!(address(good, "x").is_ok(), "{good}");
         }
@@ -221,13 +222,8 @@ mod tests {
 
     #[test]
     fn the_words_of_every_service_are_found() {
-        let answer = |body| Answer {
-            status: StatusCode::FORBIDDEN,
-            retry_after: None,
-            request_id: None,
-            token: None,
-            body,
-        };
+        let answer =
+            |body| Answer { status: StatusCode::FORBIDDEN, retry_after: None, request_id: None, token: None, body };
         for (body, expected) in [
             (json!({"forbidden": {"code": 403, "message": "Quota exceeded"}}), "Quota exceeded"),
             (json!({"error": {"code": 401, "message": "No", "title": "Unauthorized"}}), "No"),
@@ -243,7 +239,10 @@ mod tests {
     #[test]
     fn paths_are_joined_with_and_without_a_slash() {
         for base in ["https://h/compute/v2.1", "https://h/compute/v2.1/"] {
-            assert_eq!(below(&Url::parse(base).unwrap(), "servers/detail").as_str(), "https://h/compute/v2.1/servers/detail");
+            assert_eq!(
+                below(&Url::parse(base).unwrap(), "servers/detail").as_str(),
+                "https://h/compute/v2.1/servers/detail"
+            );
         }
     }
 }

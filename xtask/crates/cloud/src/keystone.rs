@@ -107,14 +107,18 @@ impl Token {
         if endpoints.is_empty() {
             let known: BTreeSet<&str> = self.catalog.iter().map(|service| service.kind.as_str()).collect();
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
-            return Err(Fault::config(format!("the cloud's catalogue has no service of type `{kind}`; it has: {known}")));
+            return Err(Fault::config(format!(
+                "the cloud's catalogue has no service of type `{kind}`; it has: {known}"
+            )));
         }
         let fits = |endpoint: &&&Endpoint| endpoint.interface == access.interface;
         let regions = |endpoint: &&Endpoint| endpoint.region_id.clone().or_else(|| endpoint.region.clone());
         let all: BTreeSet<String> = endpoints.iter().filter(fits).filter_map(|endpoint| regions(endpoint)).collect();
         let listed = all.iter().cloned().collect::<Vec<_>>().join(", ");
         if access.region.is_none() && all.len() > 1 {
-            return Err(Fault::config(format!("the cloud has several regions: give one with OS_REGION_NAME ({listed})")));
+            return Err(Fault::config(format!(
+                "the cloud has several regions: give one with OS_REGION_NAME ({listed})"
+            )));
         }
         let there = |endpoint: &&&Endpoint| access.region.is_none() || regions(endpoint) == access.region;
         let Some(endpoint) = endpoints.iter().filter(fits).find(there) else {

@@ -87,7 +87,11 @@ pub(crate) fn neutron_call(base: &Url, path: &str, what: &str, name: &str) -> Ca
 
 /// Glance has lists in its filters (`in:a,b`); a name in quotes is only that name.
 fn exactly(field: &str, name: &str) -> String {
-    if field == "name" && name.contains([',', ':', '"']) { format!("in:\"{}\"", name.replace('"', "\\\"")) } else { name.into() }
+    if field == "name" && name.contains([',', ':', '"']) {
+        format!("in:\"{}\"", name.replace('"', "\\\""))
+    } else {
+        name.into()
+    }
 }
 
 fn is_id(text: &str) -> bool {

@@ -163,8 +163,7 @@ fn described(call: &Call, answer: &Answer, token: Option<&Secret>) -> String {
     let said = answer.said();
     let said = if said.is_empty() { String::new() } else { format!(": {said}") };
     let id = answer.request_id.as_ref().map_or_else(String::new, |id| format!(" (request {id})"));
-    let text =
-        format!("{}: {} {} was answered {}{said}{id}", call.what, call.method, call.url, answer.status);
+    let text = format!("{}: {} {} was answered {}{said}{id}", call.what, call.method, call.url, answer.status);
     let mut secrets = call.body.as_ref().map(mask::secrets).unwrap_or_default();
     secrets.extend(token.filter(|token| !token.is_empty()).map(|token| token.expose().to_owned()));
     mask::hide(&text, &secrets)

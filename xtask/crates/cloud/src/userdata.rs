@@ -180,7 +180,11 @@ fn check(worker: &Worker) -> Result<(), Fault> {
     };
     let url = |c: char| c.is_ascii_alphanumeric() || ":/._-+%~".contains(c);
     let wrong = |what: String| Err(Fault::config(what));
-    if worker.name.is_empty() || worker.name.len() > 63 || worker.name.starts_with('-') || !worker.name.chars().all(host) {
+    if worker.name.is_empty()
+        || worker.name.len() > 63
+        || worker.name.starts_with('-')
+        || !worker.name.chars().all(host)
+    {
         return wrong(format!("`{}` is no name of a host: letters, digits and hyphens, at most 63", worker.name));
     }
     if worker.jit.is_empty() || !worker.jit.expose().chars().all(base64) {

@@ -15,6 +15,7 @@ mod machine;
 mod matrix;
 mod outcome;
 mod resource;
+mod runners;
 mod secret;
 mod store;
 mod target;
@@ -32,6 +33,7 @@ pub use machine::{
 pub use matrix::{Ci, MatrixData, Mode, Owner, Quick, Runner, Way};
 pub use outcome::{Level, Outcome};
 pub use resource::{Resource, StoredResource};
+pub use runners::{Agent, Cloud, Download, Machinery, Provider, RunnerData, ServerShape};
 pub use secret::Secret;
 pub use store::StoreKind;
 pub use target::{

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use model::{
-    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, MatrixData, Profile, StoredResource,
-    Target, is_minor, minor_of,
+    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, MatrixData, Profile, RunnerData,
+    StoredResource, Target, is_minor, minor_of,
 };
 use serde::Serialize;
 
@@ -30,6 +30,8 @@ pub struct Catalogue {
     /// Failures that are known.
     pub expectations: Vec<Expectation>,
     pub matrix: MatrixData,
+    /// Who gives the runners of the matrix, and how they come to be.
+    pub runners: RunnerData,
 }
 
 impl Catalogue {

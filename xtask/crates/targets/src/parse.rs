@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Durations, Expectation, GoldenValue, MatrixData, Profile, StoredResource, Target};
+use model::{Components, Durations, Expectation, GoldenValue, MatrixData, Profile, RunnerData, StoredResource, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -19,6 +19,7 @@ const GOLDEN: &str = "golden/";
 const MATRIX: &str = "matrix.yaml";
 const PROFILES: &str = "profiles.yaml";
 const RESOURCES: &str = "resources/";
+const RUNNERS: &str = "runners.yaml";
 
 /// `targets/profiles.yaml`.
 #[derive(Deserialize)]
@@ -58,15 +59,16 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let profiles = parser.profiles(&resources, components.as_ref());
     let matrix = parser.matrix(profiles.as_deref());
     let targets = parser.targets(components.as_ref(), matrix.as_ref());
+    let runners = parser.runners(matrix.as_ref());
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations, expectations, matrix) {
-        (Some(components), Some(profiles), Some(durations), Some(expectations), Some(matrix))
+    match (components, profiles, durations, expectations, matrix, runners) {
+        (Some(components), Some(profiles), Some(durations), Some(expectations), Some(matrix), Some(runners))
             if problems.is_empty() =>
         {
-            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations, matrix })
+            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations, matrix, runners })
         }
         _ => Err(Invalid { problems }),
     }
@@ -155,6 +157,15 @@ impl<'a> Parser<'a> {
         self.file(MATRIX, check)
     }
 
+    /// `matrix` is None where its file has problems of its own.
+    fn runners(&mut self, matrix: Option<&MatrixData>) -> Option<RunnerData> {
+        let architectures = self.architectures();
+        let check = |file: &mut Document<'_>, content: &RunnerData| {
+            rules::runners(file, content, &architectures, matrix);
+        };
+        self.file(RUNNERS, check)
+    }
+
     /// `profiles` are None where their file has problems of its own.
     fn expectations(&mut self, profiles: Option<&[Profile]>) -> Option<Vec<Expectation>> {
         let targets = self.architectures();
@@ -211,5 +222,5 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 fn is_target(name: &str) -> bool {
     name.ends_with(".yaml")
         && !name.contains('/')
-        && ![COMPONENTS, DURATIONS, EXPECTATIONS, MATRIX, PROFILES].contains(&name)
+        && ![COMPONENTS, DURATIONS, EXPECTATIONS, MATRIX, PROFILES, RUNNERS].contains(&name)
 }

@@ -345,6 +345,7 @@ fn files() -> Files {
         "matrix.yaml",
         "profiles.yaml",
         "resources/1.36.yaml",
+        "runners.yaml",
     ]
     .map(String::from)
     .into();

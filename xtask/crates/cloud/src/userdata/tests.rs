@@ -35,7 +35,8 @@ fn the_first_line_is_what_cloud_init_looks_for() {
     let (text, config) = rendered(&worker());
     assert!(text.starts_with("#cloud-config\n"), "{text}");
     // cloud-init's schema lets a misspelt module pass.
-    let known = ["hostname", "users", "ssh_pwauth", "package_update", "packages", "write_files", "runcmd", "power_state"];
+    let known =
+        ["hostname", "users", "ssh_pwauth", "package_update", "packages", "write_files", "runcmd", "power_state"];
     let keys: Vec<&str> = config.as_mapping().unwrap().keys().map(|key| key.as_str().unwrap()).collect();
     assert_eq!(keys, known);
 }

@@ -10,6 +10,7 @@ mod golden;
 mod matrix;
 mod profiles;
 mod resources;
+mod runners;
 mod target;
 mod words;
 
@@ -20,4 +21,5 @@ pub(crate) use golden::golden;
 pub(crate) use matrix::{ci, matrix};
 pub(crate) use profiles::profiles;
 pub(crate) use resources::resources;
+pub(crate) use runners::runners;
 pub(crate) use target::target;
