@@ -3,8 +3,10 @@
 mod cluster;
 mod doctor;
 mod look;
+mod machines;
 mod provider;
 mod report;
+mod runner;
 mod selftest;
 mod test;
 mod workflows;
@@ -21,8 +23,10 @@ use suite::{Selection, Shard};
 pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
+pub(crate) use machines::{RequestOptions, UserdataOptions, WorkerOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
+pub(crate) use runner::{RunnerCommand, RunnerOptions};
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use workflows::{
@@ -93,6 +97,8 @@ pub(crate) enum Command {
     Matrix(MatrixOptions),
     /// Render the workflows of CI, look at them, and tell how one has ended
     Workflows(WorkflowsOptions),
+    /// Bring machines of rare architectures to CI as runners for one job
+    Runner(RunnerOptions),
     /// Measure the harness against floors taken in the same run
     Bench(BenchOptions),
 }

@@ -29,7 +29,7 @@ pub(crate) fn is_target(path: &str) -> bool {
     let name = path.strip_prefix("targets/").and_then(|name| name.strip_suffix(".yaml"));
     name.is_some_and(|name| {
         !name.contains('/')
-            && !["components", "durations", "expectations", "matrix", "profiles", "runners"].contains(&name)
+            && !["components", "durations", "expectations", "matrix", "profiles", "requests", "runners"].contains(&name)
     })
 }
 

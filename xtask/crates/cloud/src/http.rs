@@ -1,5 +1,6 @@
 //! One request and its answer. Whether it is tried again is decided in `session`.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use model::Secret;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::{Certificate, Method, StatusCode, Url};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::fault::Fault;
@@ -31,6 +33,18 @@ pub(crate) struct Call {
     pub(crate) body: Option<Value>,
     /// It may be sent again although it may have been carried out.
     pub(crate) repeatable: bool,
+}
+
+/// A request of a dry run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Planned {
+    /// For people.
+    pub what: String,
+    pub method: String,
+    pub url: String,
+    /// Secrets are `***`.
+    pub headers: BTreeMap<String, String>,
+    pub body: Option<Value>,
 }
 
 /// What came back.
@@ -77,19 +91,19 @@ impl Call {
     }
 
     /// The request as people may see it.
-    pub(crate) fn shown(&self, with_token: bool) -> String {
-        let mut text = format!("{} {}\n", self.method, self.url);
-        for (name, value) in &self.headers {
-            text += &format!("{name}: {value}\n");
-        }
+    pub(crate) fn planned(&self, with_token: bool) -> Planned {
+        let mut headers: BTreeMap<String, String> =
+            self.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         if with_token {
-            text += "X-Auth-Token: ***\n";
+            headers.insert("X-Auth-Token".into(), "***".into());
         }
-        if let Some(body) = &self.body {
-            text += &serde_json::to_string_pretty(&mask::masked(body)).unwrap_or_default();
-            text.push('\n');
+        Planned {
+            what: self.what.clone(),
+            method: self.method.to_string(),
+            url: self.url.to_string(),
+            headers,
+            body: self.body.as_ref().map(mask::masked),
         }
-        text
     }
 }
 

@@ -11,9 +11,12 @@ mod keystone;
 pub mod lookup;
 mod mask;
 mod microversion;
+pub mod plan;
+pub mod request;
 mod session;
 pub mod userdata;
 
 pub use fault::{Fault, Kind};
+pub use http::Planned;
 pub use microversion::Microversion;
 pub use session::Session;

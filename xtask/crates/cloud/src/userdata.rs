@@ -124,7 +124,7 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
         system: true,
     });
     let config = CloudConfig {
-        hostname: worker.name.clone(),
+        hostname: host_name(&worker.name),
         users: known.into_iter().chain([user]).collect(),
         ssh_pwauth: false,
         package_update: true,
@@ -169,10 +169,16 @@ fn sized(text: String, worker: &Worker) -> Result<Secret, Fault> {
     Ok(Secret::new(text))
 }
 
+/// A host's name has fewer characters to choose from than a runner's.
+fn host_name(runner: &str) -> String {
+    let plain: String = runner.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(63).collect();
+    plain.trim_matches('-').to_owned()
+}
+
 /// What goes into scripts and into a host's name must not be able to end a word there.
 fn check(worker: &Worker) -> Result<(), Fault> {
     let agent = &worker.agent;
-    let host = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
     let package = |name: &String| {
         name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -180,12 +186,8 @@ fn check(worker: &Worker) -> Result<(), Fault> {
     };
     let url = |c: char| c.is_ascii_alphanumeric() || ":/._-+%~".contains(c);
     let wrong = |what: String| Err(Fault::config(what));
-    if worker.name.is_empty()
-        || worker.name.len() > 63
-        || worker.name.starts_with('-')
-        || !worker.name.chars().all(host)
-    {
-        return wrong(format!("`{}` is no name of a host: letters, digits and hyphens, at most 63", worker.name));
+    if worker.name.is_empty() || worker.name.len() > 64 || !worker.name.chars().all(name) {
+        return wrong(format!("`{}` is no name of a runner: letters, digits, -, _ and ., at most 64", worker.name));
     }
     if worker.jit.is_empty() || !worker.jit.expose().chars().all(base64) {
         return wrong("the just-in-time configuration is not base64; see `cargo xtask runner jit`".into());

@@ -14,6 +14,7 @@ pub mod history;
 mod machine;
 mod matrix;
 mod outcome;
+mod requests;
 mod resource;
 mod runners;
 mod secret;
@@ -32,6 +33,7 @@ pub use machine::{
 };
 pub use matrix::{Ci, MatrixData, Mode, Owner, Quick, Runner, Way};
 pub use outcome::{Level, Outcome};
+pub use requests::{FieldKind, FormField, RequestData, RequestForm};
 pub use resource::{Resource, StoredResource};
 pub use runners::{Agent, Cloud, Download, Machinery, Provider, RunnerData, ServerShape};
 pub use secret::Secret;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use model::{
-    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, MatrixData, Profile, RunnerData,
-    StoredResource, Target, is_minor, minor_of,
+    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, MatrixData, Profile, RequestData,
+    RunnerData, StoredResource, Target, is_minor, minor_of,
 };
 use serde::Serialize;
 
@@ -32,6 +32,8 @@ pub struct Catalogue {
     pub matrix: MatrixData,
     /// Who gives the runners of the matrix, and how they come to be.
     pub runners: RunnerData,
+    /// Applications to those who give machines.
+    pub requests: RequestData,
 }
 
 impl Catalogue {

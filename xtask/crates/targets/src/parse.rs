@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Durations, Expectation, GoldenValue, MatrixData, Profile, RunnerData, StoredResource, Target};
+use model::{
+    Components, Durations, Expectation, GoldenValue, MatrixData, Profile, RequestData, RunnerData, StoredResource,
+    Target,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +21,7 @@ const EXPECTATIONS: &str = "expectations.yaml";
 const GOLDEN: &str = "golden/";
 const MATRIX: &str = "matrix.yaml";
 const PROFILES: &str = "profiles.yaml";
+const REQUESTS: &str = "requests.yaml";
 const RESOURCES: &str = "resources/";
 const RUNNERS: &str = "runners.yaml";
 
@@ -60,16 +64,32 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let matrix = parser.matrix(profiles.as_deref());
     let targets = parser.targets(components.as_ref(), matrix.as_ref());
     let runners = parser.runners(matrix.as_ref());
+    let requests = parser.requests(runners.as_ref());
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations, expectations, matrix, runners) {
-        (Some(components), Some(profiles), Some(durations), Some(expectations), Some(matrix), Some(runners))
-            if problems.is_empty() =>
-        {
-            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations, matrix, runners })
-        }
+    match (components, profiles, durations, expectations, matrix, runners, requests) {
+        (
+            Some(components),
+            Some(profiles),
+            Some(durations),
+            Some(expectations),
+            Some(matrix),
+            Some(runners),
+            Some(requests),
+        ) if problems.is_empty() => Ok(Catalogue {
+            targets,
+            components,
+            profiles,
+            resources,
+            golden,
+            durations,
+            expectations,
+            matrix,
+            runners,
+            requests,
+        }),
         _ => Err(Invalid { problems }),
     }
 }
@@ -166,6 +186,11 @@ impl<'a> Parser<'a> {
         self.file(RUNNERS, check)
     }
 
+    /// `runners` is None where its file has problems of its own.
+    fn requests(&mut self, runners: Option<&RunnerData>) -> Option<RequestData> {
+        self.file(REQUESTS, |file, content: &RequestData| rules::requests(file, content, runners))
+    }
+
     /// `profiles` are None where their file has problems of its own.
     fn expectations(&mut self, profiles: Option<&[Profile]>) -> Option<Vec<Expectation>> {
         let targets = self.architectures();
@@ -222,5 +247,5 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 fn is_target(name: &str) -> bool {
     name.ends_with(".yaml")
         && !name.contains('/')
-        && ![COMPONENTS, DURATIONS, EXPECTATIONS, MATRIX, PROFILES, RUNNERS].contains(&name)
+        && ![COMPONENTS, DURATIONS, EXPECTATIONS, MATRIX, PROFILES, REQUESTS, RUNNERS].contains(&name)
 }

@@ -94,11 +94,10 @@ fn what_could_break_out_of_a_script_is_refused() {
         change(&mut worker);
         render(&worker).unwrap_err().text
     };
-    let cases: [(fn(&mut Worker), &str); 13] = [
-        (|w| w.name = "a; reboot".into(), "no name of a host"),
-        (|w| w.name = String::new(), "no name of a host"),
-        (|w| w.name = "-x".into(), "no name of a host"),
-        (|w| w.name = "x".repeat(64), "at most 63"),
+    let cases: [(fn(&mut Worker), &str); 12] = [
+        (|w| w.name = "a; reboot".into(), "no name of a runner"),
+        (|w| w.name = String::new(), "no name of a runner"),
+        (|w| w.name = "x".repeat(65), "at most 64"),
         (|w| w.jit = Secret::new(""), "not base64"),
         (|w| w.jit = Secret::new("x\ny"), "not base64"),
         (|w| w.agent.url = "http://example.org/x.tar.gz".into(), "https"),
@@ -125,4 +124,16 @@ fn what_does_not_fit_is_refused_and_what_just_fits_is_taken() {
     assert_eq!(full.expose().len(), LARGEST - 1);
     let error = of(room + 1).unwrap_err();
     assert!(error.text.contains("49149") && !error.text.contains("AAAA"), "{error}");
+}
+
+#[test]
+fn every_runner_has_a_name_that_a_host_may_have() {
+    for (runner, host) in [
+        ("archproof-riscv64-6afd4ec0-12ab", "archproof-riscv64-6afd4ec0-12ab"),
+        ("my_board.example", "my-board-example"),
+        ("_x_", "x"),
+        (&"x".repeat(64), &"x".repeat(63)),
+    ] {
+        assert_eq!(host_name(runner), host);
+    }
 }
