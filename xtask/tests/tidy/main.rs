@@ -42,6 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("suite", &["judge", "model", "proc", "tls"]),
     ("report", &["model", "proc", "tls"]),
     ("mutate", &["model", "tls"]),
+    ("runner", &["model", "proc", "tls"]),
     ("workflows", &["model"]),
     (
         "xtask",
@@ -57,6 +58,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "suite",
             "report",
             "mutate",
+            "runner",
             "workflows",
         ],
     ),
