@@ -43,6 +43,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("suite", &["judge", "model", "proc", "tls"]),
     ("report", &["model", "proc", "tls"]),
     ("mutate", &["model", "tls"]),
+    ("runner", &["model", "proc", "tls"]),
     ("workflows", &["model"]),
     (
         "xtask",
@@ -59,6 +60,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "suite",
             "report",
             "mutate",
+            "runner",
             "workflows",
         ],
     ),

@@ -15,13 +15,11 @@ pub struct RunnerData {
     /// Programs that take jobs from GitHub.
     pub agents: Vec<Agent>,
     /// OpenStack clouds.
-    #[serde(default)]
     pub clouds: Vec<Cloud>,
     /// Who gives the runners of `targets/matrix.yaml`, by their names, and how one is made.
     pub machines: Vec<Machinery>,
     /// The label of its architecture that the official agent gives itself, by GOARCH. A port that does not know its
     /// architecture takes that of another one.
-    #[serde(default)]
     pub default_labels: BTreeMap<String, String>,
 }
 
@@ -35,9 +33,7 @@ pub struct Provider {
     /// How one comes to a machine.
     pub apply: String,
     /// What one must know before: quotas, terms, what does not work there.
-    #[serde(default)]
     pub limits: Vec<String>,
-    #[serde(default)]
     pub links: Vec<String>,
 }
 
@@ -54,7 +50,6 @@ pub struct Agent {
     /// Where it comes from.
     pub source: String,
     /// What one must know of it.
-    #[serde(default)]
     pub note: String,
     /// By GOARCH.
     pub downloads: BTreeMap<String, Download>,

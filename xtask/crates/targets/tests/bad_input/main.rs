@@ -155,11 +155,12 @@ documents: [\"*.md\", LICENSE]
 
 const RUNNERS: &str = "\
 providers:
-  - {name: house, title: The house, apply: ask, links: ['https://example.org']}
+  - {name: house, title: The house, apply: ask, limits: [], links: ['https://example.org']}
 agents:
   - name: worker
     version: 1.2.0
     source: https://example.org/worker
+    note: quick
     downloads:
       two:
         url: https://example.org/1.2.0/worker.tar.gz
