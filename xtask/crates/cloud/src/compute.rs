@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::Secret;
-use proc::deadline::{OnInterrupt, Probe, until};
+use proc::deadline::{Probe, until};
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -144,7 +144,7 @@ impl<'a> Compute<'a> {
     /// Waits until a deleted server is gone: until then its name and its quota are taken.
     pub fn wait_until_gone(&self, id: &str, limit: Duration) -> Result<(), Fault> {
         let what = format!("the end of the server {id}");
-        let gone = until(&what, limit, LOOK_EVERY, OnInterrupt::Stop, || match self.get(id) {
+        let gone = until(&what, limit, LOOK_EVERY, self.session.on_interrupt(), || match self.get(id) {
             Ok(None) => Probe::Ready(()),
             Ok(Some(server)) if server.status == "DELETED" || server.status == "SOFT_DELETED" => Probe::Ready(()),
             Ok(Some(server)) => Probe::NotYet(server.status),

@@ -206,3 +206,6 @@ fn login(entry: &Entry, missing: &dyn Fn(&str) -> Fault) -> Result<Login, Fault>
     }
     Ok(Login::Password { user, password, project })
 }
+
+#[cfg(test)]
+mod tests;

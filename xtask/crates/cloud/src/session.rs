@@ -3,12 +3,13 @@
 //! A request that may have been carried out is not repeated, unless repeating does no harm. A token that has expired is
 //! renewed once.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use model::Secret;
 use proc::deadline::{OnInterrupt, Probe, WaitError, until};
-use proc::{interrupt, progress};
+use proc::interrupt::{self, Interrupted};
+use proc::progress;
 use reqwest::blocking::Client;
 use reqwest::{StatusCode, Url};
 use serde_json::Value;
@@ -31,6 +32,7 @@ pub struct Session {
     client: Client,
     access: Access,
     login: RefCell<LoggedIn>,
+    on_interrupt: Cell<OnInterrupt>,
 }
 
 struct LoggedIn {
@@ -51,8 +53,18 @@ enum Outcome {
 impl Session {
     pub fn open(access: Access) -> Result<Session, Fault> {
         let client = http::client(access.ca.as_deref())?;
-        let login = RefCell::new(log_in(&client, &access)?);
-        Ok(Session { client, access, login })
+        let on_interrupt = Cell::new(OnInterrupt::Stop);
+        let login = RefCell::new(log_in(&client, &access, OnInterrupt::Stop)?);
+        Ok(Session { client, access, login, on_interrupt })
+    }
+
+    /// From here on Ctrl-C stops nothing: what was made is being taken back.
+    pub fn begin_teardown(&self) {
+        self.on_interrupt.set(OnInterrupt::Continue);
+    }
+
+    pub(crate) fn on_interrupt(&self) -> OnInterrupt {
+        self.on_interrupt.get()
     }
 
     /// Where a service is asked, by its type in the catalogue.
@@ -74,33 +86,33 @@ impl Session {
         let mut renewed = false;
         let mut attempt = 1;
         loop {
-            interrupt::check()?;
+            go_on(self.on_interrupt())?;
             let token = self.login.borrow().token.clone();
             match once(&self.client, call, Some(&token), also) {
                 Outcome::Done(answer) => return Ok(answer),
                 Outcome::Stale(_) if !renewed => {
                     renewed = true;
-                    let login = log_in(&self.client, &self.access)?;
+                    let login = log_in(&self.client, &self.access, self.on_interrupt())?;
                     self.login.replace(login);
                 }
                 Outcome::Stale(fault) | Outcome::Refused(fault) => return Err(fault),
-                Outcome::Passing(fault, after) => attempt = again(fault, attempt, after)?,
+                Outcome::Passing(fault, after) => attempt = again(fault, attempt, after, self.on_interrupt())?,
             }
         }
     }
 }
 
 /// A new token. Asking twice does no harm.
-fn log_in(client: &Client, access: &Access) -> Result<LoggedIn, Fault> {
+fn log_in(client: &Client, access: &Access, on_interrupt: OnInterrupt) -> Result<LoggedIn, Fault> {
     let call = login_call(access)?;
     let mut attempt = 1;
     let answer = loop {
-        interrupt::check()?;
+        go_on(on_interrupt)?;
         match once(client, &call, None, &[]) {
             Outcome::Done(answer) => break answer,
             Outcome::Stale(fault) => return Err(keystone::refused(&fault.text)),
             Outcome::Refused(fault) => return Err(fault),
-            Outcome::Passing(fault, after) => attempt = again(fault, attempt, after)?,
+            Outcome::Passing(fault, after) => attempt = again(fault, attempt, after, on_interrupt)?,
         }
     };
     let about = Token::parse(&answer.body)?;
@@ -169,8 +181,12 @@ fn described(call: &Call, answer: &Answer, token: Option<&Secret>) -> String {
     mask::hide(&text, &secrets)
 }
 
+fn go_on(on_interrupt: OnInterrupt) -> Result<(), Interrupted> {
+    if on_interrupt == OnInterrupt::Stop { interrupt::check() } else { Ok(()) }
+}
+
 /// Waits before the next attempt, and returns its number; the fault when there is none.
-fn again(fault: Fault, attempt: u32, after: Option<u64>) -> Result<u32, Fault> {
+fn again(fault: Fault, attempt: u32, after: Option<u64>, on_interrupt: OnInterrupt) -> Result<u32, Fault> {
     let wanted = after.unwrap_or_default();
     if attempt >= ATTEMPTS || wanted > LONGEST_PAUSE {
         let text = match after.filter(|_| wanted > LONGEST_PAUSE) {
@@ -185,7 +201,7 @@ fn again(fault: Fault, attempt: u32, after: Option<u64>) -> Result<u32, Fault> {
         None => Duration::from_millis(own + fastrand::u64(0..own)),
     };
     progress::say(&format!("{}; again in {}", fault.text, progress::elapsed(pause)));
-    let waited = until("the next attempt", pause, LOOK_EVERY, OnInterrupt::Stop, || Probe::<()>::NotYet(String::new()));
+    let waited = until("the next attempt", pause, LOOK_EVERY, on_interrupt, || Probe::<()>::NotYet(String::new()));
     match waited {
         Err(WaitError::TimedOut { .. }) | Ok(()) => Ok(attempt + 1),
         Err(other) => Err(other.into()),
