@@ -23,10 +23,12 @@ use suite::{Selection, Shard};
 pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
-pub(crate) use machines::{RequestOptions, UserdataOptions, WorkerOptions};
+pub(crate) use machines::{
+    CloudOptions, RequestOptions, RunnerDoctorOptions, RunnerUpOptions, UserdataOptions, WorkerOptions,
+};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
-pub(crate) use runner::{RunnerCommand, RunnerOptions};
+pub(crate) use runner::*;
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use workflows::{

@@ -2,10 +2,13 @@
 //! own clients read from the environment is read here.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use cloud::config::{Entry, Settings};
-use model::Secret;
+use model::{Secret, ServerShape};
+
+use super::Access;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -41,6 +44,61 @@ pub(crate) struct UserdataOptions {
     /// Print what it consists of as JSON; with --out
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask runner up --repo OWNER/NAME --arch ARCH --os-cloud NAME
+  cargo xtask runner up --repo OWNER/NAME --arch ARCH --os-cloud NAME --dry-run
+  cargo xtask runner up --local --jit jit.config
+
+It registers a runner for one job, makes a server that starts its agent, and waits until the runner is online. If that
+does not come about, or on Ctrl-C, both are taken back; after a kill `cargo xtask runner gc` finds both.
+With --local the agent is started here instead, as this user, who must not be root, and ends with its job.")]
+pub(crate) struct RunnerUpOptions {
+    #[command(flatten)]
+    pub(crate) access: Access,
+    /// The architecture of the machine; with --local that of this one
+    #[arg(long, value_name = "ARCH", required_unless_present = "local")]
+    pub(crate) arch: Option<String>,
+    /// Which of the architecture's runners in targets/matrix.yaml it is [default: the project's own]
+    #[arg(long, value_name = "RUNNER")]
+    pub(crate) runner: Option<String>,
+    /// A runner group of the organisation, by name or id
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+    #[command(flatten)]
+    pub(crate) worker: WorkerOptions,
+    #[command(flatten)]
+    pub(crate) cloud: CloudOptions,
+    /// Another size than targets/runners.yaml says, by its name in the cloud
+    #[arg(long, value_name = "NAME")]
+    pub(crate) flavor: Option<String>,
+    /// Another image
+    #[arg(long, value_name = "NAME")]
+    pub(crate) image: Option<String>,
+    /// Another network
+    #[arg(long, value_name = "NAME")]
+    pub(crate) network: Option<String>,
+    /// Another security group; may be repeated
+    #[arg(long = "security-group", value_name = "NAME")]
+    pub(crate) security_groups: Vec<String>,
+    /// A key pair of the cloud, for people who want to look at the machine
+    #[arg(long, value_name = "NAME")]
+    pub(crate) key_name: Option<String>,
+    /// Minutes until the runner must be online
+    #[arg(long = "wait", value_name = "MINUTES", default_value = "20", value_parser = minutes)]
+    pub(crate) wait: Duration,
+    /// Start the agent here
+    #[arg(long, conflicts_with_all = ["flavor", "image", "network", "security_groups", "key_name", "keep_default_user"])]
+    pub(crate) local: bool,
+    /// What the agent is started with, made elsewhere by `runner jit`: then no token of GitHub has to be here
+    #[arg(long, value_name = "FILE", requires = "local")]
+    pub(crate) jit: Option<PathBuf>,
+    /// Although the repository is public, and what a job leaves on this machine is there for the next one
+    #[arg(long, requires = "local")]
+    pub(crate) allow_persistent_public: bool,
 }
 
 /// What a machine is told at its first start.
@@ -193,6 +251,25 @@ impl CloudOptions {
             ..Entry::default()
         })
     }
+}
+
+impl RunnerUpOptions {
+    /// What the data say, unless something else was asked for.
+    pub(crate) fn shape(&self, base: &ServerShape) -> ServerShape {
+        let groups = if self.security_groups.is_empty() { &base.security_groups } else { &self.security_groups };
+        ServerShape {
+            cloud: base.cloud.clone(),
+            flavor: self.flavor.clone().unwrap_or_else(|| base.flavor.clone()),
+            image: self.image.clone().unwrap_or_else(|| base.image.clone()),
+            network: self.network.clone().or_else(|| base.network.clone()),
+            security_groups: groups.clone(),
+        }
+    }
+}
+
+fn minutes(text: &str) -> Result<Duration, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.0..=1440.0).contains(number));
+    number.map(|number| Duration::from_secs_f64(number * 60.0)).ok_or_else(|| "minutes, at most 1440".into())
 }
 
 fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {

@@ -1,27 +1,19 @@
 //! `cargo xtask runner`: from a bare machine of a rare architecture to a safe runner of CI.
 
+mod clouds;
+mod doctor;
+mod local;
 mod machine;
+mod machines;
 mod request;
 mod stop;
+mod up;
 mod userdata;
 
-use std::path::Path;
-
-use proc::progress;
-
-use crate::args::{RunnerCommand, RunnerOptions};
+use crate::args::{Places, RunnerOptions};
+use crate::failure::Failure;
 
 /// Returns the exit code.
-pub(crate) fn run(targets: &Path, options: &RunnerOptions) -> u8 {
-    let ended = match &options.command {
-        RunnerCommand::Userdata(options) => userdata::run(targets, options),
-        RunnerCommand::Request(options) => request::run(targets, options),
-    };
-    match ended {
-        Ok(()) => 0,
-        Err(stop) => {
-            progress::say(&format!("error: {stop}"));
-            stop.code()
-        }
-    }
+pub(crate) fn run(places: &Places, options: &RunnerOptions) -> Result<u8, Failure> {
+    Ok(machines::run(places, &options.command)?.unwrap_or(1))
 }

@@ -147,6 +147,11 @@ pub(crate) fn address(text: &str, what: &str) -> Result<Url, Fault> {
     }
 }
 
+/// As [`address`], where only the check is wanted.
+pub fn check_address(text: &str, what: &str) -> Result<(), Fault> {
+    address(text, what).map(drop)
+}
+
 /// `path` below `base`, whether or not that ends with a slash.
 pub(crate) fn below(base: &Url, path: &str) -> Url {
     let mut url = base.clone();

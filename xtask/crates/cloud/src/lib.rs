@@ -17,6 +17,6 @@ mod session;
 pub mod userdata;
 
 pub use fault::{Fault, Kind};
-pub use http::Planned;
+pub use http::{Planned, check_address};
 pub use microversion::Microversion;
 pub use session::Session;

@@ -54,6 +54,16 @@ pub enum AgentKind {
     GithubActRunner,
 }
 
+impl AgentKind {
+    /// What is started, in the folder of the archive.
+    pub fn program(self) -> &'static str {
+        match self {
+            AgentKind::ActionsRunner => "run.sh",
+            AgentKind::GithubActRunner => "github-act-runner",
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct CloudConfig {
     hostname: String,

@@ -10,9 +10,9 @@ use targets::Catalogue;
 
 use super::stop::Stop;
 use crate::args::{DoctorOptions, MachineOptions, QemuArg, RunnerDoctorOptions};
+use crate::commands::doctor;
 use crate::commands::doctor::finding::{Finding, Status};
 use crate::commands::doctor::target::UNTRIED;
-use crate::commands::doctor;
 use crate::commands::{print, print_json};
 use crate::failure::Failure;
 use crate::paths::Paths;
@@ -127,11 +127,16 @@ fn kind(docker: Option<&Finding>, seen: &Seen) -> Way {
     match docker {
         None => way(Works::No, "Docker was not looked at"),
         Some(finding) if finding.status != Status::Ok => way(Works::No, &finding.text),
-        Some(_) if !seen.cgroup2 => way(Works::No, "no version 2 of the control groups at /sys/fs/cgroup: systemd in a node wants it"),
-        Some(_) if seen.unprivileged => {
-            way(Works::Untried, "Docker answers, but this is a container whose root is nobody outside: a node may not start")
+        Some(_) if !seen.cgroup2 => {
+            way(Works::No, "no version 2 of the control groups at /sys/fs/cgroup: systemd in a node wants it")
         }
-        Some(_) if !seen.overlay => way(Works::Untried, "Docker answers; the kernel lists no overlay file system, load the module"),
+        Some(_) if seen.unprivileged => way(
+            Works::Untried,
+            "Docker answers, but this is a container whose root is nobody outside: a node may not start",
+        ),
+        Some(_) if !seen.overlay => {
+            way(Works::Untried, "Docker answers; the kernel lists no overlay file system, load the module")
+        }
         Some(_) => way(Works::Yes, "Docker answers, with version 2 of the control groups"),
     }
 }
@@ -158,9 +163,11 @@ fn of_runner(seen: &Seen, arch: Option<&str>, pinned: &[String], agents: &[Strin
         finding("user", Status::Ok, "not root")
     };
     let container = match &seen.container {
-        Some(name) if seen.unprivileged => {
-            finding("container", Status::Warning, format!("inside of {name}, as nobody outside: no modules, no devices"))
-        }
+        Some(name) if seen.unprivileged => finding(
+            "container",
+            Status::Warning,
+            format!("inside of {name}, as nobody outside: no modules, no devices"),
+        ),
         Some(name) => finding("container", Status::Warning, format!("inside of {name}")),
         None => finding("container", Status::Ok, "not in a container that shows itself"),
     };

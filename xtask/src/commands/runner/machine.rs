@@ -79,3 +79,28 @@ fn kind(agent: &model::Agent) -> Result<AgentKind, Stop> {
         other => Err(Stop::Usage(format!("how the agent `{other}` is started is not known here"))),
     }
 }
+
+/// The one machine that is meant.
+pub(crate) fn one<'a>(
+    catalogue: &'a Catalogue,
+    target: &Target,
+    runner: Option<&str>,
+    provider: Option<&str>,
+) -> Result<Chosen<'a>, Stop> {
+    if let Some(provider) = provider {
+        check_provider(catalogue, provider)?;
+    }
+    let all = of(catalogue, target, provider);
+    let names = all.iter().map(|chosen| chosen.runner.name.as_str()).collect::<Vec<_>>().join(", ");
+    let found = all.into_iter().find(|chosen| runner.is_none_or(|runner| chosen.runner.name == runner));
+    found.ok_or_else(|| match (runner, names.is_empty()) {
+        (Some(runner), false) => {
+            Stop::Usage(format!("`{runner}` is no machine of {}'s that is made here; valid: {names}", target.name))
+        }
+        _ => Stop::Usage(format!(
+            "no machine of {} is made here: targets/runners.yaml names none with an agent{}",
+            target.name,
+            provider.map_or_else(String::new, |provider| format!(" of {provider}"))
+        )),
+    })
+}

@@ -1,6 +1,8 @@
 //! How a command of `runner` about machines ends before it is done.
 
+use ::runner::Error;
 use cloud::{Fault, Kind};
+use proc::deadline::WaitError;
 
 use crate::failure::Failure;
 
@@ -8,16 +10,32 @@ use crate::failure::Failure;
 pub(crate) enum Stop {
     /// A cloud, or how one is described.
     Cloud(Fault),
+    /// GitHub.
+    Github(Error),
     /// Options and files.
     Usage(String),
     /// Our own rules.
     Policy(String),
     /// Too late, or given up by the other side.
     Remote(String),
+    Interrupted(String),
     Other(Failure),
 }
 
+impl std::error::Error for Stop {}
+
 impl Stop {
+    /// A wait that came to nothing; what was hopeless may be one of these itself.
+    pub(crate) fn of_wait(error: WaitError) -> Stop {
+        match error {
+            WaitError::Interrupted { what, .. } => Stop::Interrupted(format!("stopped waiting for {what}")),
+            WaitError::Hopeless(error) => {
+                error.downcast::<Stop>().unwrap_or_else(|error| Stop::Remote(format!("{error:#}")))
+            }
+            late @ WaitError::TimedOut { .. } => Stop::Remote(late.to_string()),
+        }
+    }
+
     pub(crate) fn code(&self) -> u8 {
         match self {
             Stop::Cloud(fault) => match fault.kind {
@@ -27,6 +45,8 @@ impl Stop {
                 Kind::Remote => 5,
                 Kind::Interrupted => 130,
             },
+            Stop::Github(error) => error.code(),
+            Stop::Interrupted(_) => 130,
             Stop::Usage(_) => 2,
             Stop::Remote(_) => 5,
             Stop::Policy(_) => 6,
@@ -39,7 +59,8 @@ impl std::fmt::Display for Stop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Stop::Cloud(fault) => write!(f, "{fault}"),
-            Stop::Usage(text) | Stop::Policy(text) | Stop::Remote(text) => f.write_str(text),
+            Stop::Github(error) => write!(f, "{error}"),
+            Stop::Usage(text) | Stop::Policy(text) | Stop::Remote(text) | Stop::Interrupted(text) => f.write_str(text),
             Stop::Other(failure) => write!(f, "{:#}", failure.error),
         }
     }
@@ -48,6 +69,12 @@ impl std::fmt::Display for Stop {
 impl From<Fault> for Stop {
     fn from(fault: Fault) -> Stop {
         Stop::Cloud(fault)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Github(error)
     }
 }
 

@@ -20,17 +20,16 @@ use targets::Catalogue;
 
 use super::machine::Chosen;
 use super::stop::Stop;
-use super::{clouds, machine};
+use super::{clouds, local, machine};
 use crate::args::RunnerUpOptions;
 use crate::commands::{print, print_json};
 use crate::failure::Failure;
+use crate::paths::Paths;
 
 /// Cloud and GitHub are asked so often.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// For a server that is deleted.
 const GONE: Duration = Duration::from_secs(120);
-/// Names that are tried where one is taken.
-const NAMES: u32 = 3;
 
 /// What is to be made; everything in it was looked at.
 struct Order<'a> {
@@ -53,11 +52,13 @@ struct Started {
     labels: Vec<String>,
 }
 
-pub(crate) fn run(targets: &Path, home: Option<&Path>, options: &RunnerUpOptions) -> Result<(), Stop> {
-    let catalogue = Catalogue::load(targets).map_err(Failure::from)?;
-    let scope = options.access.scope()?;
-    let github = super::github(&options.access, scope.clone())?;
-    let target = catalogue.target(&options.arch)?;
+pub(crate) fn run(paths: &Paths, home: Option<&Path>, options: &RunnerUpOptions) -> Result<(), Stop> {
+    if options.local {
+        return local::run(paths, options);
+    }
+    let catalogue = Catalogue::load(&paths.targets).map_err(Failure::from)?;
+    let github = super::machines::github_of(&options.access)?;
+    let target = catalogue.target(options.arch.as_deref().unwrap_or_default())?;
     let chosen = machine::one(&catalogue, target, options.runner.as_deref(), options.worker.provider.as_deref())?;
     let names = policy::ArchNames::new(&catalogue.targets, &catalogue.runners);
     policy::labels(&names, &target.name, &chosen.runner.labels)?;
@@ -72,8 +73,8 @@ pub(crate) fn run(targets: &Path, home: Option<&Path>, options: &RunnerUpOptions
     let cloud = catalogue.runners.cloud(&shape.cloud);
     let cloud = cloud.ok_or_else(|| Stop::Usage(format!("targets/runners.yaml has no cloud `{}`", shape.cloud)))?;
     let agent = machine::agent(&catalogue, target, &options.worker)?;
-    let group = super::group(&github, options.group.as_deref())?;
-    let order = Order { target, chosen, shape: &shape, cloud, agent, group, scope: scope.to_string() };
+    let group = github.group(options.group.as_deref())?;
+    let order = Order { target, chosen, shape: &shape, cloud, agent, group, scope: github.scope().to_string() };
     if options.access.output.dry_run {
         return dry(&github, home, options, &order);
     }
@@ -194,8 +195,7 @@ impl Made<'_> {
         let id = self.nova.create(server)?;
         say(&format!("server {id} is being made"));
         let what = format!("the runner {} to come online", server.name);
-        until(&what, self.limit, LOOK_EVERY, OnInterrupt::Stop, || self.look(&id, &phase))
-            .map_err(|error| Stop::of_wait(error))?;
+        until(&what, self.limit, LOOK_EVERY, OnInterrupt::Stop, || self.look(&id, &phase)).map_err(Stop::of_wait)?;
         phase.done(&format!("{} is online", self.runner));
         Ok(id)
     }
@@ -296,5 +296,5 @@ fn dry(github: &Github, home: Option<&Path>, options: &RunnerUpOptions, order: &
         network: order.shape.network.clone(),
     };
     let cloud = plan::creation(access.as_ref(), &wanted, clouds::newest(order.cloud)?)?;
-    super::print_planned(&github.planned(), &cloud, options.access.output.json)
+    super::machines::print_planned(&github.planned(), &cloud, options.access.output.json)
 }

@@ -44,7 +44,7 @@ pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop>
     let agent = machine::agent(&catalogue, target, &options.worker)?;
     let jit = options.jit.as_deref().map(read).transpose()?;
     let name = options.name.clone().or_else(|| name_in(jit.as_ref()?));
-    let name = name.unwrap_or_else(|| format!("{}-{}", runner_prefix(), target.name));
+    let name = name.unwrap_or_else(|| format!("{}-{}", ::runner::PREFIX, target.name));
     let shown = jit.is_none();
     let worker = Worker {
         name,
@@ -100,7 +100,7 @@ pub(crate) fn write_secret(file: &Path, content: &[u8]) -> Result<(), Stop> {
     write().or_exit(Exit::Usage).map_err(Stop::from)
 }
 
-fn read(file: &Path) -> Result<Secret, Stop> {
+pub(super) fn read(file: &Path) -> Result<Secret, Stop> {
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
         std::io::stdin().take(LARGEST_FILE).read_to_end(&mut bytes)
@@ -120,8 +120,4 @@ fn name_in(jit: &Secret) -> Option<String> {
     let settings: serde_json::Value = serde_json::from_slice(settings).ok()?;
     let name = settings.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case("agentName"))?.1;
     name.as_str().map(str::to_owned)
-}
-
-fn runner_prefix() -> &'static str {
-    "archproof"
 }

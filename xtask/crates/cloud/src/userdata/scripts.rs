@@ -40,7 +40,7 @@ pub(super) fn setup_script(place: &Place, agent: &Agent) -> String {
         AgentKind::ActionsRunner => format!("{folder}/bin/installdependencies.sh\n"),
         AgentKind::GithubActRunner => String::new(),
     };
-    let program = program(*kind);
+    let program = kind.program();
     format!(
         r#"#!/bin/bash
 # Makes this machine a runner; powers it off if that fails.
@@ -103,7 +103,7 @@ systemctl poweroff
 /// The agent is told its configuration by its environment: arguments are in the list of processes.
 pub(super) fn unit(place: &Place, worker: &Worker) -> String {
     let Place { user, home, jit, end, agent, .. } = place;
-    let program = program(worker.agent.kind);
+    let program = worker.agent.kind.program();
     let arguments = match worker.agent.kind {
         AgentKind::ActionsRunner => "",
         AgentKind::GithubActRunner => " run",
@@ -134,11 +134,4 @@ RuntimeMaxSec={minutes}min
 IPAddressDeny=169.254.169.254 fe80::a9fe:a9fe fd00:ec2::254
 "
     )
-}
-
-fn program(kind: AgentKind) -> &'static str {
-    match kind {
-        AgentKind::ActionsRunner => "run.sh",
-        AgentKind::GithubActRunner => "github-act-runner",
-    }
 }
