@@ -29,8 +29,18 @@ pub(crate) struct Rule {
     pub(crate) carried_out: bool,
 }
 
-#[derive(Debug, Default)]
+/// Is called with each request, before it is carried out and after.
+pub(crate) type Hook = Arc<dyn Fn(&Request, Moment) + Send + Sync>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    Before,
+    After,
+}
+
+#[derive(Default)]
 pub(crate) struct State {
+    pub(crate) hook: Option<Hook>,
     pub(crate) url: String,
     pub(crate) servers: Vec<Server>,
     pub(crate) tokens: Vec<String>,
@@ -59,7 +69,15 @@ impl Fake {
         let state = State { quota: 5, builds: 1, becomes: "ACTIVE".into(), page: 100, ..State::default() };
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let url = serve(move |request| shared.lock().unwrap_or_else(PoisonError::into_inner).answer(request));
+        let lock = move || shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let url = serve(move |request| {
+            let hook = lock().hook.clone();
+            let tell = |moment| hook.iter().for_each(|hook| hook(request, moment));
+            tell(Moment::Before);
+            let reply = lock().answer(request);
+            tell(Moment::After);
+            reply
+        });
         state.lock().unwrap().url.clone_from(&url);
         Fake { url, state }
     }
