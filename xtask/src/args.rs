@@ -5,6 +5,7 @@ mod doctor;
 mod look;
 mod provider;
 mod report;
+mod runner;
 mod selftest;
 mod test;
 mod workflows;
@@ -23,6 +24,7 @@ pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
+pub(crate) use runner::*;
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use workflows::{
@@ -93,6 +95,8 @@ pub(crate) enum Command {
     Matrix(MatrixOptions),
     /// Render the workflows of CI, look at them, and tell how one has ended
     Workflows(WorkflowsOptions),
+    /// Machines of rare architectures as runners of CI: who gives them, registering, watching, deleting
+    Runner(RunnerOptions),
     /// Measure the harness against floors taken in the same run
     Bench(BenchOptions),
 }

@@ -8,7 +8,7 @@ mod register;
 use clap::{Args as ClapArgs, Subcommand};
 
 pub(crate) use access::{Access, Output};
-pub(crate) use gitlab::{GitlabCommand, GitlabCreateOptions, GitlabOptions, GitlabRmOptions};
+pub(crate) use gitlab::{GitlabAccess, GitlabCommand, GitlabCreateOptions, GitlabOptions, GitlabRmOptions};
 pub(crate) use look::{AuditForm, AuditOptions, GcOptions as RunnerGcOptions, ProvidersOptions, ScaleOptions};
 pub(crate) use register::{
     JitOptions, LabelsCommand, LabelsOptions, RmOptions, RunnerListOptions, TokenKind, TokenOptions,
