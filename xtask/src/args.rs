@@ -24,7 +24,7 @@ pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use machines::{
-    CloudOptions, RequestOptions, RunnerDoctorOptions, RunnerUpOptions, UserdataOptions, WorkerOptions,
+    CloudOptions, MakeOptions, RequestOptions, RunnerDoctorOptions, RunnerUpOptions, UserdataOptions, WorkerOptions,
 };
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     Matrix(MatrixOptions),
     /// Render the workflows of CI, look at them, and tell how one has ended
     Workflows(WorkflowsOptions),
-    /// Bring machines of rare architectures to CI as runners for one job
+    /// Machines of rare architectures as runners of CI: who gives them, registering, watching, deleting
     Runner(RunnerOptions),
     /// Measure the harness against floors taken in the same run
     Bench(BenchOptions),

@@ -182,7 +182,7 @@ fn a_dry_run_shows_what_would_be_sent_and_sends_nothing() {
     }
     let json = world.up(&["--dry-run", "--json"]).expect(0, &[]);
     let printed: Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(printed["cloud"].as_array().unwrap().last().unwrap()["body"]["server"]["user_data"], "***");
+    assert_eq!(printed["requests"].as_array().unwrap().last().unwrap()["body"]["server"]["user_data"], "***");
     assert_eq!(world.left(), (0, 0));
     assert_eq!(world.cloud.state().log, Vec::<String>::new());
     let changes: Vec<String> = world.hub.state().log.iter().filter(|line| !line.starts_with("GET ")).cloned().collect();

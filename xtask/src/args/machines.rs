@@ -69,6 +69,22 @@ pub(crate) struct RunnerUpOptions {
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
     #[command(flatten)]
+    pub(crate) make: MakeOptions,
+    /// Start the agent here
+    #[arg(long, conflicts_with_all = ["flavor", "image", "network", "security_groups", "key_name", "keep_default_user"])]
+    pub(crate) local: bool,
+    /// What the agent is started with, made elsewhere by `runner jit`: then no token of GitHub has to be here
+    #[arg(long, value_name = "FILE", requires = "local")]
+    pub(crate) jit: Option<PathBuf>,
+    /// Although the repository is public, and what a job leaves on this machine is there for the next one
+    #[arg(long, requires = "local")]
+    pub(crate) allow_persistent_public: bool,
+}
+
+/// A server that becomes a runner.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct MakeOptions {
+    #[command(flatten)]
     pub(crate) worker: WorkerOptions,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
@@ -90,15 +106,6 @@ pub(crate) struct RunnerUpOptions {
     /// Minutes until the runner must be online
     #[arg(long = "wait", value_name = "MINUTES", default_value = "20", value_parser = minutes)]
     pub(crate) wait: Duration,
-    /// Start the agent here
-    #[arg(long, conflicts_with_all = ["flavor", "image", "network", "security_groups", "key_name", "keep_default_user"])]
-    pub(crate) local: bool,
-    /// What the agent is started with, made elsewhere by `runner jit`: then no token of GitHub has to be here
-    #[arg(long, value_name = "FILE", requires = "local")]
-    pub(crate) jit: Option<PathBuf>,
-    /// Although the repository is public, and what a job leaves on this machine is there for the next one
-    #[arg(long, requires = "local")]
-    pub(crate) allow_persistent_public: bool,
 }
 
 /// What a machine is told at its first start.
@@ -253,7 +260,7 @@ impl CloudOptions {
     }
 }
 
-impl RunnerUpOptions {
+impl MakeOptions {
     /// What the data say, unless something else was asked for.
     pub(crate) fn shape(&self, base: &ServerShape) -> ServerShape {
         let groups = if self.security_groups.is_empty() { &base.security_groups } else { &self.security_groups };

@@ -10,7 +10,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use super::machines::{RequestOptions, RunnerDoctorOptions, RunnerUpOptions, UserdataOptions};
 
 pub(crate) use access::{Access, Output};
-pub(crate) use gitlab::{GitlabCommand, GitlabCreateOptions, GitlabOptions, GitlabRmOptions};
+pub(crate) use gitlab::{GitlabAccess, GitlabCommand, GitlabCreateOptions, GitlabOptions, GitlabRmOptions};
 pub(crate) use look::{AuditForm, AuditOptions, GcOptions as RunnerGcOptions, ProvidersOptions, ScaleOptions};
 pub(crate) use register::{
     JitOptions, LabelsCommand, LabelsOptions, RmOptions, RunnerListOptions, TokenKind, TokenOptions,

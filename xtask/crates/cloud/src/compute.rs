@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::fault::{Fault, Kind};
-use crate::http::{self, Call};
+use crate::http::{self, Call, Planned};
 use crate::microversion::Microversion;
 use crate::session::Session;
 
@@ -136,9 +136,18 @@ impl<'a> Compute<'a> {
 
     /// Whether there was one.
     pub fn delete(&self, id: &str) -> Result<bool, Fault> {
-        let call = Call::delete(format!("Nova: delete the server {id}"), self.server_url(id)?);
-        let answer = self.session.answer(&versioned(call, self.version), &[StatusCode::NOT_FOUND])?;
+        let answer = self.session.answer(&self.delete_call(id)?, &[StatusCode::NOT_FOUND])?;
         Ok(answer.status != StatusCode::NOT_FOUND)
+    }
+
+    /// What [`Compute::delete`] would send.
+    pub fn planned_delete(&self, id: &str) -> Result<Planned, Fault> {
+        Ok(self.delete_call(id)?.planned(true))
+    }
+
+    fn delete_call(&self, id: &str) -> Result<Call, Fault> {
+        let call = Call::delete(format!("Nova: delete the server {id}"), self.server_url(id)?);
+        Ok(versioned(call, self.version))
     }
 
     /// Waits until a deleted server is gone: until then its name and its quota are taken.

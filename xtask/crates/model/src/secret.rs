@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// Shown as `***`, written nowhere. Whoever needs the text says [`Secret::expose`].
 #[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "String")]
 pub struct Secret(String);
 
 impl Secret {
@@ -24,6 +24,12 @@ impl Secret {
     /// `text` with this secret masked.
     pub fn masked_in(&self, text: &str) -> String {
         if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Secret {
+        Secret::new(text)
     }
 }
 

@@ -12,6 +12,9 @@ pub enum Error {
     /// Our own rules.
     #[error("{0}")]
     Policy(String),
+    /// Somebody else than GitHub does not let us.
+    #[error("{0}")]
+    NoAccess(String),
     /// What was asked for is in use, or there already.
     #[error("{0}")]
     Conflict(String),
@@ -55,6 +58,7 @@ impl Error {
         match self {
             Error::DryRun => 0,
             Error::Config(_) => 2,
+            Error::NoAccess(_) => 3,
             Error::Conflict(_) => 4,
             Error::Remote { .. } => 5,
             Error::Policy(_) => 6,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use super::Access;
+use crate::args::{CloudOptions, MakeOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -25,11 +26,18 @@ pub(crate) struct ProvidersOptions {
 Examples:
   cargo xtask runner gc --repo OWNER/NAME
   cargo xtask runner gc --repo OWNER/NAME --older 30m --dry-run
+  cargo xtask runner gc --repo OWNER/NAME --provider PROVIDER --os-cloud NAME
 
-Only runners whose names were made here are touched, and none that is online or busy.")]
+Only runners whose names were made here are touched, and none that is online or busy; and only servers that were made
+for them.")]
 pub(crate) struct GcOptions {
     #[command(flatten)]
     pub(crate) access: Access,
+    /// Servers of this provider's cloud [default: of all clouds that are known here]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    #[command(flatten)]
+    pub(crate) cloud: CloudOptions,
     /// Only what is older: 90s, 30m, 2h, 1d
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = time)]
     pub(crate) older: Duration,
@@ -43,6 +51,8 @@ Examples:
 pub(crate) struct ScaleOptions {
     #[command(flatten)]
     pub(crate) access: Access,
+    #[command(flatten)]
+    pub(crate) make: MakeOptions,
     /// Look once and end; whoever wants it again calls again
     #[arg(long, required = true)]
     pub(crate) once: bool,

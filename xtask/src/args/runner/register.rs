@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
-use super::{Access, Output};
+use super::Access;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -138,11 +138,5 @@ impl LabelsCommand {
             | LabelsCommand::Add { runner, .. }
             | LabelsCommand::Rm { runner, .. } => runner,
         }
-    }
-}
-
-impl TokenOptions {
-    pub(crate) fn output(&self) -> Output {
-        self.access.output
     }
 }

@@ -7,6 +7,7 @@ use cloud::config::{self, Access};
 use cloud::{Fault, Microversion, Session};
 use model::Cloud;
 use proc::progress;
+use targets::Catalogue;
 
 use super::stop::Stop;
 use crate::args::CloudOptions;
@@ -52,6 +53,40 @@ pub(crate) fn find(options: &CloudOptions, home: Option<&Path>, cloud: &str) -> 
         None => entry(Some(cloud)).or_else(|_| entry(None)),
     }?;
     Ok(Some(config::access(&entry, &shown)?))
+}
+
+/// The clouds that servers may be left in: that of a provider, or all to which there is access.
+pub(crate) fn reachable(
+    catalogue: &Catalogue,
+    options: &CloudOptions,
+    home: Option<&Path>,
+    provider: Option<&str>,
+) -> Result<Vec<(String, Microversion, Access)>, Stop> {
+    let machines = catalogue.runners.machines.iter();
+    let of_provider = |name: &str| -> Vec<&str> {
+        let own = machines.clone().filter(|machine| machine.provider == name);
+        own.filter_map(|machine| machine.server.as_ref()).map(|server| server.cloud.as_str()).collect()
+    };
+    let wanted = provider.map(of_provider);
+    if let (Some(name), Some([])) = (provider, wanted.as_deref()) {
+        return Err(Stop::Usage(format!("`{name}` has no machines that a cloud makes; see `cargo xtask runner providers`")));
+    }
+    let mut found: Vec<(String, Microversion, Access)> = Vec::new();
+    for cloud in &catalogue.runners.clouds {
+        if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&cloud.name.as_str())) {
+            continue;
+        }
+        let access = find(options, home, &cloud.name)?;
+        if access.is_none() && wanted.is_some() {
+            return Err(Stop::Usage(missing(cloud)));
+        }
+        // One access may be meant for several.
+        let known = |access: &Access| found.iter().any(|(_, _, other)| other == access);
+        if let Some(access) = access.filter(|access| !known(access)) {
+            found.push((cloud.name.clone(), newest(cloud)?, access));
+        }
+    }
+    Ok(found)
 }
 
 /// As [`find`]; to have none is an error here.

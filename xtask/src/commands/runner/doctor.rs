@@ -9,7 +9,7 @@ use serde::Serialize;
 use targets::Catalogue;
 
 use super::stop::Stop;
-use crate::args::{DoctorOptions, MachineOptions, QemuArg, RunnerDoctorOptions};
+use crate::args::{DoctorOptions, MachineOptions, Places, QemuArg, RunnerDoctorOptions};
 use crate::commands::doctor;
 use crate::commands::doctor::finding::{Finding, Status};
 use crate::commands::doctor::target::UNTRIED;
@@ -47,11 +47,12 @@ enum Works {
     No,
 }
 
-pub(crate) fn run(paths: &Paths, options: &RunnerDoctorOptions) -> Result<(), Stop> {
+pub(crate) fn run(places: &Places, options: &RunnerDoctorOptions) -> Result<(), Stop> {
     if options.dry_run {
         print(probe::LOOKS);
         return Ok(());
     }
+    let paths = Paths::new(places)?;
     let catalogue = Catalogue::load(&paths.targets).map_err(Failure::from)?;
     let seen = probe::look();
     let agents: Vec<String> = catalogue.runners.agents.iter().map(|agent| agent.name.clone()).collect();
@@ -68,7 +69,7 @@ pub(crate) fn run(paths: &Paths, options: &RunnerDoctorOptions) -> Result<(), St
         json: false,
     };
     let mut findings = match &arch {
-        Some(_) => doctor::diagnose(paths, &usual, catalogue)?.findings,
+        Some(_) => doctor::diagnose(&paths, &usual, catalogue)?.findings,
         None => Vec::new(),
     };
     let ways = ways(arch.as_deref(), &findings, &seen);

@@ -56,7 +56,7 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
             "refused: a job on a runner of root can do anything to this machine; start it as a user without rights";
         return Err(Stop::Policy(text.into()));
     }
-    let agent = machine::agent(&catalogue, target, &options.worker)?;
+    let agent = machine::agent(&catalogue, target, &options.make.worker)?;
     cloud::check_address(&agent.url, "the agent's address")?;
     if options.access.output.dry_run {
         return dry(&catalogue, options, &target.name, &agent);
@@ -74,7 +74,7 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
     if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
         say("warning: a job may be able to read the environment of this command");
     }
-    let ended = serve(paths, &agent, &ready, options.worker.minutes);
+    let ended = serve(paths, &agent, &ready, options.make.worker.minutes);
     let gone = ready.registered.as_ref().map(|(github, id)| github.for_teardown().delete(*id));
     if let Some(Err(error)) = gone {
         say(&format!("warning: the runner stays, `cargo xtask runner gc` removes it: {error}"));
@@ -101,21 +101,21 @@ fn allowed(options: &RunnerUpOptions) -> Result<(), Stop> {
 }
 
 fn register(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str) -> Result<Ready, Stop> {
-    let github = super::machines::github_of(&options.access)?;
+    let github = super::open(&options.access)?;
     let repository = github.repository()?;
     let groups = github.groups()?;
     policy::registration(repository.as_ref(), &groups, options.allow_persistent_public)
         .map_err(|error| Stop::Policy(format!("{error} (a machine that is used again is one that stays)")))?;
     let jit = github.create_jit(&asked(catalogue, options, arch, &github)?)?;
     say(&format!("{} is registered", jit.runner));
-    Ok(Ready { jit: Secret::new(jit.config.expose()), registered: Some((github, jit.runner.id)) })
+    Ok(Ready { jit: jit.config, registered: Some((github, jit.runner.id)) })
 }
 
 fn asked(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, github: &Github) -> Result<JitRequest, Stop> {
     let target = catalogue.target(arch)?;
-    let chosen = machine::one(catalogue, target, options.runner.as_deref(), options.worker.provider.as_deref())?;
+    let chosen = machine::one(catalogue, target, options.runner.as_deref(), options.make.worker.provider.as_deref())?;
     let labels = chosen.runner.labels.clone();
-    policy::labels(&policy::ArchNames::new(&catalogue.targets, &catalogue.runners), arch, &labels)?;
+    policy::labels(&super::names(catalogue), arch, &labels)?;
     let group = github.group(options.group.as_deref())?;
     Ok(JitRequest { arch: arch.to_owned(), name: None, group, labels })
 }
@@ -191,7 +191,7 @@ fn unpack(archive: &Path, place: &Path, kind: AgentKind) -> anyhow::Result<PathB
 fn dry(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, agent: &Agent) -> Result<(), Stop> {
     let mut planned = Vec::new();
     if options.jit.is_none() {
-        let github = super::machines::github_of(&options.access)?;
+        let github = super::open(&options.access)?;
         match github.create_jit(&asked(catalogue, options, arch, &github)?) {
             Err(::runner::Error::DryRun) => planned = github.planned(),
             Err(error) => return Err(error.into()),
@@ -202,5 +202,5 @@ fn dry(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, agent: &Age
     if !options.access.output.json {
         say(&format!("would fetch {} (SHA-256 {}) and start {start}", agent.url, agent.sha256));
     }
-    super::machines::print_planned(&planned, &[], options.access.output.json)
+    super::machines::print_planned(options.access.output, planned, Vec::new())
 }

@@ -3,7 +3,9 @@
 use ::runner::Error;
 use cloud::{Fault, Kind};
 use proc::deadline::WaitError;
+use proc::interrupt::Interrupted;
 
+use super::Ended;
 use crate::failure::Failure;
 
 #[derive(Debug)]
@@ -75,6 +77,38 @@ impl From<Fault> for Stop {
 impl From<Error> for Stop {
     fn from(error: Error) -> Stop {
         Stop::Github(error)
+    }
+}
+
+impl From<Ended> for Stop {
+    fn from(ended: Ended) -> Stop {
+        match ended {
+            Ended::Own(error) => Stop::Github(error),
+            Ended::Other(failure) => Stop::Other(failure),
+        }
+    }
+}
+
+/// GitHub's side has its own words for the same ends.
+impl From<Stop> for Ended {
+    fn from(stop: Stop) -> Ended {
+        let text = stop.to_string();
+        let error = match stop {
+            Stop::Other(failure) => return Ended::Other(failure),
+            Stop::Github(error) => error,
+            Stop::Interrupted(_) => Error::Interrupted(Interrupted),
+            Stop::Policy(_) => Error::Policy(text),
+            Stop::Usage(_) => Error::Config(text),
+            Stop::Remote(_) => Error::Remote { call: "the machine".into(), why: text, may_be_done: false },
+            Stop::Cloud(fault) => match fault.kind {
+                Kind::Config => Error::Config(text),
+                Kind::Conflict => Error::Conflict(text),
+                Kind::Interrupted => Error::Interrupted(Interrupted),
+                Kind::Auth => Error::NoAccess(text),
+                Kind::Remote => Error::Remote { call: "the cloud".into(), why: text, may_be_done: fault.unsure },
+            },
+        };
+        Ended::Own(error)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cloud::userdata::{LARGEST, Worker, render};
@@ -13,6 +13,7 @@ use serde::Serialize;
 use targets::Catalogue;
 
 use super::machine;
+use super::private::Private;
 use super::stop::Stop;
 use crate::args::UserdataOptions;
 use crate::commands::{print, print_json};
@@ -76,7 +77,7 @@ pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop>
 fn deliver(options: &UserdataOptions, text: &Secret, made: &Made<'_>) -> Result<(), Stop> {
     match &options.out {
         Some(file) => {
-            write_secret(file, format!("{}\n", text.expose()).as_bytes())?;
+            Private::create(file)?.write(text)?;
             progress::say(&format!("{}: {} bytes of user data for {}", file.display(), made.bytes, made.name));
             if options.json { Ok(print_json(made)?) } else { Ok(()) }
         }
@@ -88,16 +89,6 @@ fn deliver(options: &UserdataOptions, text: &Secret, made: &Made<'_>) -> Result<
         }
         None => Ok(print(&format!("{}\n", text.expose()))),
     }
-}
-
-/// A file that nobody else can read at any moment, also where there was another one of this name.
-pub(crate) fn write_secret(file: &Path, content: &[u8]) -> Result<(), Stop> {
-    let draft = file.with_extension(format!("new-{:08x}", fastrand::u32(..)));
-    let write = || {
-        proc::run_dir::write_private_file(&draft, content)?;
-        std::fs::rename(&draft, file).with_context(|| format!("failed to write {}", file.display()))
-    };
-    write().or_exit(Exit::Usage).map_err(Stop::from)
 }
 
 pub(super) fn read(file: &Path) -> Result<Secret, Stop> {
