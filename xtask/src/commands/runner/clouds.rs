@@ -69,7 +69,9 @@ pub(crate) fn reachable(
     };
     let wanted = provider.map(of_provider);
     if let (Some(name), Some([])) = (provider, wanted.as_deref()) {
-        return Err(Stop::Usage(format!("`{name}` has no machines that a cloud makes; see `cargo xtask runner providers`")));
+        return Err(Stop::Usage(format!(
+            "`{name}` has no machines that a cloud makes; see `cargo xtask runner providers`"
+        )));
     }
     let mut found: Vec<(String, Microversion, Access)> = Vec::new();
     for cloud in &catalogue.runners.clouds {

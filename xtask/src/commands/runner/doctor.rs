@@ -148,14 +148,14 @@ fn unit() -> Way {
 
 /// What matters to a runner of GitHub, whatever its jobs do.
 fn of_runner(seen: &Seen, arch: Option<&str>, pinned: &[String], agents: &[String]) -> Vec<Finding> {
-    let finding = Finding::new;
+    let finding = |check, status, text: &str| Finding::new(check, status, text);
     let agent = match arch {
         Some(arch) if pinned.is_empty() => {
             let text = format!("no archive for {arch} is pinned of {}", agents.join(", "));
-            finding("agent", Status::Problem, text).cure("add url and sha256 to targets/runners.yaml")
+            finding("agent", Status::Problem, &text).cure("add url and sha256 to targets/runners.yaml")
         }
-        Some(_) => finding("agent", Status::Ok, format!("pinned for this machine: {}", pinned.join(", "))),
-        None => finding("agent", Status::Problem, format!("no target file describes `{}`", seen.machine)),
+        Some(_) => finding("agent", Status::Ok, &format!("pinned for this machine: {}", pinned.join(", "))),
+        None => finding("agent", Status::Problem, &format!("no target file describes `{}`", seen.machine)),
     };
     let user = if seen.root {
         let text = "this is root: a job could do anything, and the agent refuses it";
@@ -167,9 +167,9 @@ fn of_runner(seen: &Seen, arch: Option<&str>, pinned: &[String], agents: &[Strin
         Some(name) if seen.unprivileged => finding(
             "container",
             Status::Warning,
-            format!("inside of {name}, as nobody outside: no modules, no devices"),
+            &format!("inside of {name}, as nobody outside: no modules, no devices"),
         ),
-        Some(name) => finding("container", Status::Warning, format!("inside of {name}")),
+        Some(name) => finding("container", Status::Warning, &format!("inside of {name}")),
         None => finding("container", Status::Ok, "not in a container that shows itself"),
     };
     let metadata = if seen.metadata {

@@ -51,7 +51,8 @@ pub(super) fn run(data: &Path, home: Option<&Path>, options: &RunnerGcOptions) -
     let shown = result.and_then(|count| {
         let (runners, servers) = (cleaned.runners.len(), cleaned.servers.len());
         progress::say(&format!("{runners} of {count} runners deleted, and {servers} servers"));
-        let json = json!({ "deleted": value(&cleaned.runners)?, "servers": value(&cleaned.servers)?, "runners": count });
+        let json =
+            json!({ "deleted": value(&cleaned.runners)?, "servers": value(&cleaned.servers)?, "runners": count });
         Ok(super::Shown { code: cleaned.failed.unwrap_or(0), ..shown(String::new(), json) })
     });
     finish(options.access.output, shown, || github.planned().into_iter().chain(planned).collect())
