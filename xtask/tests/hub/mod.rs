@@ -48,14 +48,13 @@ impl Hub {
     pub(crate) fn start(cloud: &Fake) -> Hub {
         let state = Arc::new(Mutex::new(HubState::default()));
         let (shared, cloud) = (Arc::clone(&state), cloud.clone());
-        let lock = move || shared.lock().unwrap_or_else(PoisonError::into_inner);
         let url = serve(move |request| {
-            let hook = lock().hook.clone();
+            let hook = lock(&shared).hook.clone();
             let tell = |moment| hook.iter().for_each(|hook| hook(request, moment));
             tell(Moment::Before);
             let running: Vec<String> =
                 cloud.state().servers.iter().filter(|s| s.status == "ACTIVE").map(told).collect();
-            let reply = lock().answer(request, &running);
+            let reply = lock(&shared).answer(request, &running);
             tell(Moment::After);
             reply
         });
@@ -63,8 +62,12 @@ impl Hub {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, HubState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
+}
+
+fn lock(state: &Mutex<HubState>) -> MutexGuard<'_, HubState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The user data of a server.

@@ -45,7 +45,7 @@ pub(super) fn setup_script(place: &Place, agent: &Agent) -> String {
         r#"#!/bin/bash
 # Makes this machine a runner; powers it off if that fails.
 set -euo pipefail
-trap 'code=$?; [ "$code" -eq 0 ] || {{ echo "archproof: the set-up failed ($code)" >/dev/console; systemctl poweroff; }}' EXIT
+trap 'code=$?; [ "$code" -eq 0 ] || {{ echo "archproof: the set-up failed ($code)" >/dev/console || true; systemctl poweroff; }}' EXIT
 
 # The metadata service shows the user data, and so the key of the runner, to everybody on the machine.
 nft -f - <<'RULES'
@@ -60,7 +60,8 @@ RULES
 
 # The copies of the user data that cloud-init keeps, and the drive that it came on.
 rm -f /var/lib/cloud/instances/*/user-data.txt* /var/lib/cloud/instances/*/cloud-config.txt \
-    /var/lib/cloud/instances/*/obj.pkl /run/cloud-init/instance-data-sensitive.json
+    /var/lib/cloud/instances/*/obj.pkl /run/cloud-init/instance-data-sensitive.json \
+    /run/cloud-init/combined-cloud-config.json
 drive=$(blkid -t LABEL=config-2 -o device || blkid -t LABEL=CONFIG-2 -o device || true)
 for device in $drive; do
     umount "$device" 2>/dev/null || true
@@ -78,6 +79,10 @@ tar --extract --gzip --no-same-owner --file "$file" --directory {folder}
 rm -f "$file"
 test -x {folder}/{program}
 {needs}chown -R {user}:{user} {folder}
+# On Red Hat's systems a service may not start what lies just anywhere.
+if command -v selinuxenabled >/dev/null && selinuxenabled; then
+    chcon --type bin_t {folder}/{program}
+fi
 
 systemctl daemon-reload
 systemctl start --no-block {service}

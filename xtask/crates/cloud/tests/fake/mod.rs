@@ -69,12 +69,11 @@ impl Fake {
         let state = State { quota: 5, builds: 1, becomes: "ACTIVE".into(), page: 100, ..State::default() };
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let lock = move || shared.lock().unwrap_or_else(PoisonError::into_inner);
         let url = serve(move |request| {
-            let hook = lock().hook.clone();
+            let hook = lock(&shared).hook.clone();
             let tell = |moment| hook.iter().for_each(|hook| hook(request, moment));
             tell(Moment::Before);
-            let reply = lock().answer(request);
+            let reply = lock(&shared).answer(request);
             tell(Moment::After);
             reply
         });
@@ -83,12 +82,17 @@ impl Fake {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(crate) fn auth_url(&self) -> String {
         format!("{}/identity/v3", self.url)
     }
+}
+
+/// A test that fails while it holds the state must not take the others with it.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
