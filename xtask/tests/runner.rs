@@ -80,7 +80,7 @@ fn options_that_cannot_be_meant_are_refused_before_anybody_is_asked() {
         (&["runner", "jit", "--repo", "o/r", "--arch", "riscv64", "--out", "."], &["folder"]),
         (&["runner", "gc", "--repo", "o/r", "--older", "2w"], &["2w", "30m"]),
         (&["runner", "scale", "--repo", "o/r"], &["--once"]),
-        (&["runner", "labels", "--repo", "o/r", "add", "x"], &["LABEL"]),
+        (&["runner", "labels", "add", "--repo", "o/r", "x"], &["LABEL"]),
         (&["runner", "gitlab", "create", "--arch", "riscv64", "--out", "x"], &["--project", "--group"]),
         (&["runner", "gitlab", "rm", "x"], &["x"]),
     ];
