@@ -293,6 +293,61 @@ fn a_wait_for_a_limit_is_told_and_ends_with_an_interrupt() {
     running.end().expect(130, &["the server asks to wait", "interrupted"]);
 }
 
+#[test]
+fn an_interrupt_while_something_is_registered_leaves_nothing() {
+    let (place, fake) = (Place::new(), public());
+    let post = format!("POST {RUNNERS}/generate-jitconfig");
+    fake.hold(&post);
+    let running = place.start_command(command(&place, &fake, &["jit", "--arch", "riscv64", "--out", "a.jit"]));
+    wait("the request", || if fake.count(&post) == 1 { Probe::Ready(()) } else { Probe::NotYet("not yet".into()) });
+    assert_eq!(fake.names().len(), 1);
+    running.signal(rustix::process::Signal::INT);
+    wait("the interrupt to be seen", || match running.stderr() {
+        told if told.contains("interrupted") => Probe::Ready(()),
+        told => Probe::NotYet(told),
+    });
+    fake.state().held = false;
+    running.end().expect(130, &["deleted again"]);
+    assert!(fake.names().is_empty() && !place.root.join("a.jit").exists());
+    // What only reads ends at once, whether or not there is an answer.
+    fake.hold("GET ");
+    let running = place.start_command(command(&place, &fake, &["list"]));
+    wait("the request", || if fake.count("GET ") == 1 { Probe::Ready(()) } else { Probe::NotYet("not yet".into()) });
+    running.signal(rustix::process::Signal::INT);
+    running.end().expect(130, &["interrupted"]);
+    fake.state().held = false;
+}
+
+#[test]
+fn a_github_app_asks_with_a_token_of_its_own() {
+    let (place, fake) = (Place::new(), public());
+    let key = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/runner/tests/app-key.pem");
+    let pem = std::fs::read_to_string(key).unwrap();
+    fake.state().app_key = public_key(&pem);
+    fake.state().tokens.clear();
+    let file = place.root.join("key.pem");
+    std::fs::write(&file, &pem).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let app = |id, more: &[&str]| {
+        let app = ["--app-id", id, "--installation-id", "8", "--app-key-file", "key.pem"];
+        run(&place, &fake, &[&["list"][..], &app, more].concat())
+    };
+    let ended = app("7", &[]).expect(0, &[]);
+    assert!(ended.stdout.starts_with("ID"), "{ended:?}");
+    app("8", &[]).expect(3, &["access_tokens", "401"]);
+    let before = fake.count("");
+    assert!(app("7", &["--dry-run"]).expect(0, &[]).stdout.contains("Bearer ***"));
+    assert_eq!(fake.count(""), before, "a dry run makes no token");
+}
+
+fn public_key(pem: &str) -> Vec<u8> {
+    use ring::signature::KeyPair;
+    let der: String = pem.lines().filter(|line| !line.starts_with("---")).collect();
+    let der = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, der).unwrap();
+    let key = ring::signature::RsaKeyPair::from_der(&der).unwrap();
+    key.public_key().as_ref().to_vec()
+}
+
 /// Every secret that there is, and every command: none of them shows one, except where that is its purpose.
 #[test]
 fn no_secret_appears_in_what_is_captured() {

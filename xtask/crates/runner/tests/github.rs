@@ -1,5 +1,6 @@
 //! The client against a GitHub that keeps what it is told: taken names, pages, limits, busy runners, Apps, cut lines.
 
+#[expect(dead_code, reason = "the other half is for the tests of the command line")]
 mod fake;
 
 use std::time::Duration;

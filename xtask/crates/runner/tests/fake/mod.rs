@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -42,6 +43,8 @@ pub(crate) enum Instead {
     },
     /// Carried out, and then the line is cut.
     CutAfter,
+    /// Carried out, and answered when [`State::held`] is taken back.
+    Hold,
 }
 
 #[derive(Default)]
@@ -58,6 +61,7 @@ pub(crate) struct State {
     /// The App's public key, DER of PKCS #1.
     pub(crate) app_key: Vec<u8>,
     pub(crate) issued: u32,
+    pub(crate) held: bool,
     next: u64,
 }
 
@@ -102,6 +106,13 @@ impl Fake {
         self.state().instead.push_back((of.into(), Instead::CutAfter));
     }
 
+    /// Does not answer the next request that begins so until it is told to.
+    pub(crate) fn hold(&self, of: &str) {
+        let mut state = self.state();
+        state.held = true;
+        state.instead.push_back((of.into(), Instead::Hold));
+    }
+
     /// Adds a runner and returns its id.
     pub(crate) fn add(&self, name: &str, change: impl FnOnce(&mut Value)) -> u64 {
         self.state().add(name, change)
@@ -140,12 +151,13 @@ impl State {
     }
 }
 
-fn serve(stream: TcpStream, state: &Mutex<State>) {
+fn serve(stream: TcpStream, shared: &Mutex<State>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let Some(request) = read(&mut reader) else { return };
-    let mut state = state.lock().unwrap();
+    let mut state = shared.lock().unwrap();
     state.requests.push(request.clone());
     let line = request.line();
+    let mut hold = false;
     let at = state.instead.iter().position(|(of, _)| line.starts_with(of));
     let (status, headers, body) = match at.and_then(|at| state.instead.remove(at)) {
         Some((_, Instead::Answer { status, headers, body })) => (status, headers, body),
@@ -153,12 +165,16 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
             routes::answer(&mut state, &request);
             return;
         }
-        None => {
+        instead => {
+            hold = instead.is_some();
             let (status, body) = routes::answer(&mut state, &request);
             (status, Vec::new(), if body.is_null() { String::new() } else { body.to_string() })
         }
     };
     drop(state);
+    while hold && shared.lock().unwrap().held {
+        proc::deadline::pause(Duration::from_millis(2));
+    }
     write(stream, status, &headers, &body);
 }
 

@@ -100,7 +100,8 @@ fn page(request: &Request, key: &str, all: &[Value]) -> (u16, Value) {
 }
 
 fn one(state: &mut State, method: &str, id: &str) -> (u16, Value) {
-    let at = state.runners.iter().position(|runner| runner["id"].to_string() == id);
+    let id = id.parse::<u64>().unwrap_or_default();
+    let at = state.runners.iter().position(|runner| runner["id"] == id);
     match (method, at) {
         (_, None) => refused(404, "Not Found"),
         ("GET", Some(at)) => (200, state.runners[at].clone()),
@@ -114,7 +115,8 @@ fn one(state: &mut State, method: &str, id: &str) -> (u16, Value) {
 }
 
 fn labels(state: &mut State, request: &Request, method: &str, id: &str, rest: &[&str]) -> (u16, Value) {
-    let Some(runner) = state.runners.iter_mut().find(|runner| runner["id"].to_string() == id) else {
+    let id = id.parse::<u64>().unwrap_or_default();
+    let Some(runner) = state.runners.iter_mut().find(|runner| runner["id"] == id) else {
         return refused(404, "Not Found");
     };
     let mut labels = runner["labels"].as_array().cloned().unwrap_or_default();
