@@ -167,7 +167,11 @@ impl Api {
         loop {
             self.check()?;
             let wait = match self.once(call, token) {
-                Ok(answer) => {
+                Ok(mut answer) => {
+                    // A server may repeat what it was sent, in words that are shown.
+                    if !answer.is_success() && !token.is_empty() {
+                        answer.body = answer.body.replace(token.expose(), "***");
+                    }
                     let limits = Limits::of(&answer.headers, &answer.body);
                     let now = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
                     match limits::next(answer.status, &limits, call.repeat(), attempt, now, config.pause) {

@@ -6,7 +6,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use model::Agent;
@@ -84,12 +84,11 @@ pub fn ask(github: &Github, agents: &[Agent]) -> Result<Facts, Error> {
     let runners = github.runners(None)?;
     let of_runners = runners.iter().filter_map(|runner| runner.version.clone());
     let pinned = agents.iter().filter(|agent| agent.official).map(|agent| agent.version.clone());
+    let versions: BTreeSet<String> = of_runners.chain(pinned).filter(|version| !version.is_empty()).collect();
     let mut deprecations = BTreeMap::new();
-    for version in of_runners.chain(pinned).filter(|version| !version.is_empty()) {
-        if !deprecations.contains_key(&version) {
-            let told = told(github.deprecation(&version))?;
-            deprecations.insert(version, told);
-        }
+    for version in versions {
+        let told = told(github.deprecation(&version))?;
+        deprecations.insert(version, told);
     }
     let repository = github.repository()?;
     let groups = if repository.is_none() { Some(told(github.groups())?) } else { None };

@@ -4,6 +4,7 @@ use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::error::Category;
 
 use crate::error::{Error, Refused};
 use crate::limits::{Limits, Repeat};
@@ -77,9 +78,10 @@ impl Answer {
     /// The content of a success. What the server has done it has done, whether or not its answer can be read.
     pub(crate) fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
         serde_json::from_str(&self.body).map_err(|error| {
-            // The text of the error holds none of the content, except names of fields and types.
-            let why = format!("the answer is not what the documentation promises: {}", plain(&error.to_string()));
-            call.remote(why, call.changes())
+            let text = error.to_string();
+            // Other texts of the parser quote values, which may be secrets.
+            let what = if text.starts_with("missing field") { text } else { unreadable(&error) };
+            call.remote(format!("the answer is not what the documentation promises: {what}"), call.changes())
         })
     }
 
@@ -106,6 +108,15 @@ fn message(body: &str) -> String {
     let said = ["message", "error_description", "error"].iter().find_map(|key| value.get(key)).map(words);
     let more = value.get("errors").map(words).map(|errors| format!(" ({errors})")).unwrap_or_default();
     plain(&format!("{}{more}", said.unwrap_or_else(|| "nothing more".into())))
+}
+
+fn unreadable(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        Category::Io | Category::Eof => "it ends too early",
+        Category::Syntax => "it is no JSON",
+        Category::Data => "something in it has another type",
+    };
+    format!("{what}, at line {} column {}", error.line(), error.column())
 }
 
 fn words(value: &Value) -> String {

@@ -25,7 +25,7 @@ impl ArchNames {
         ArchNames(own.chain(labels).collect())
     }
 
-    /// The architecture that a label names, as a whole or with one of its parts: `riscv64`, `linux-riscv64`.
+    /// The architecture that a label names, as a whole or with one of its parts, as in `linux-ARCH`.
     pub fn of(&self, label: &str) -> Option<&str> {
         let label = label.to_lowercase();
         let parts = std::iter::once(label.as_str()).chain(label.split('-'));

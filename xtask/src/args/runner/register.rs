@@ -75,12 +75,10 @@ pub(crate) struct RunnerListOptions {
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
-  cargo xtask runner labels --repo OWNER/NAME show board-1
-  cargo xtask runner labels --repo OWNER/NAME set board-1 self-hosted linux ARCH
-  cargo xtask runner labels --repo OWNER/NAME rm 17 X64")]
+  cargo xtask runner labels show board-1 --repo OWNER/NAME
+  cargo xtask runner labels set board-1 self-hosted linux ARCH --repo OWNER/NAME
+  cargo xtask runner labels rm 17 X64 --repo OWNER/NAME")]
 pub(crate) struct LabelsOptions {
-    #[command(flatten)]
-    pub(crate) access: Access,
     #[command(subcommand)]
     pub(crate) command: LabelsCommand,
 }
@@ -88,31 +86,36 @@ pub(crate) struct LabelsOptions {
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LabelsCommand {
     /// Print them
-    Show {
-        #[arg(value_name = "ID|NAME")]
-        runner: String,
-    },
+    Show(RunnerOf),
     /// Replace all that GitHub did not give
     Set {
-        #[arg(value_name = "ID|NAME")]
-        runner: String,
+        #[command(flatten)]
+        of: RunnerOf,
         #[arg(value_name = "LABEL")]
         labels: Vec<String>,
     },
     /// Add some
     Add {
-        #[arg(value_name = "ID|NAME")]
-        runner: String,
+        #[command(flatten)]
+        of: RunnerOf,
         #[arg(value_name = "LABEL", required = true)]
         labels: Vec<String>,
     },
     /// Take some away
     Rm {
-        #[arg(value_name = "ID|NAME")]
-        runner: String,
+        #[command(flatten)]
+        of: RunnerOf,
         #[arg(value_name = "LABEL", required = true)]
         labels: Vec<String>,
     },
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct RunnerOf {
+    #[command(flatten)]
+    pub(crate) access: Access,
+    #[arg(value_name = "ID|NAME")]
+    pub(crate) runner: String,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -131,12 +134,12 @@ pub(crate) struct RmOptions {
 }
 
 impl LabelsCommand {
-    pub(crate) fn runner(&self) -> &str {
+    pub(crate) fn of(&self) -> &RunnerOf {
         match self {
-            LabelsCommand::Show { runner }
-            | LabelsCommand::Set { runner, .. }
-            | LabelsCommand::Add { runner, .. }
-            | LabelsCommand::Rm { runner, .. } => runner,
+            LabelsCommand::Show(of)
+            | LabelsCommand::Set { of, .. }
+            | LabelsCommand::Add { of, .. }
+            | LabelsCommand::Rm { of, .. } => of,
         }
     }
 }

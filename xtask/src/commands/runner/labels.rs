@@ -7,10 +7,11 @@ use super::{Ended, find, shown, value, with_github};
 use crate::args::{LabelsCommand, LabelsOptions};
 
 pub(super) fn run(options: &LabelsOptions) -> Result<u8, Ended> {
-    with_github(&options.access, |github| {
-        let runner = find(github, options.command.runner())?;
+    let of = options.command.of();
+    with_github(&of.access, |github| {
+        let runner = find(github, &of.runner)?;
         let labels = match &options.command {
-            LabelsCommand::Show { .. } => github.labels(runner.id)?,
+            LabelsCommand::Show(_) => github.labels(runner.id)?,
             LabelsCommand::Set { labels, .. } => github.set_labels(runner.id, labels)?,
             LabelsCommand::Add { labels, .. } => github.add_labels(runner.id, labels)?,
             LabelsCommand::Rm { labels, .. } => {
