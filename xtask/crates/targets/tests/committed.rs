@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 44] = [
+const OPTIONAL: [&str; 46] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -38,6 +38,7 @@ const OPTIONAL: [&str; 44] = [
     "plugins",
     "prefix",
     "profile",
+    "proposed",
     "provider",
     "reason",
     "relays",
@@ -51,6 +52,7 @@ const OPTIONAL: [&str; 44] = [
     "stores",
     "tags",
     "tools",
+    "values",
     "warm",
     "wrapper",
 ];
@@ -349,6 +351,7 @@ fn files() -> Files {
         "expectations.yaml",
         "matrix.yaml",
         "profiles.yaml",
+        "requests.yaml",
         "resources/1.36.yaml",
         "runners.yaml",
     ]

@@ -3,6 +3,7 @@
 
 mod ci;
 mod form;
+mod requests;
 mod rules;
 mod runners;
 
@@ -153,6 +154,18 @@ quick:
 documents: [\"*.md\", LICENSE]
 ";
 
+const REQUESTS: &str = "\
+forms:
+  - provider: house
+    title: The house
+    open: https://example.org/form
+    how: Copy it.
+    notes: []
+    fields:
+      - {key: name, ask: Who, kind: line}
+      - {key: size, ask: How large, kind: choice, values: [small, large], proposed: small}
+";
+
 const RUNNERS: &str = "\
 providers:
   - {name: house, title: The house, apply: ask, limits: [], links: ['https://example.org']}
@@ -212,6 +225,7 @@ fn files_that_are_missing_or_misnamed() {
         (without("expectations.yaml"), "targets/expectations.yaml: missing; restore it from version control"),
         (without("matrix.yaml"), "targets/matrix.yaml: missing; restore it from version control"),
         (without("profiles.yaml"), "targets/profiles.yaml: missing; restore it from version control"),
+        (without("requests.yaml"), "targets/requests.yaml: missing; restore it from version control"),
         (without("runners.yaml"), "targets/runners.yaml: missing; restore it from version control"),
         (
             without("components/store/tools.go"),
@@ -304,6 +318,7 @@ fn files() -> Files {
         ("expectations.yaml", EXPECTATIONS),
         ("matrix.yaml", MATRIX),
         ("resources/1.36.yaml", RESOURCES),
+        ("requests.yaml", REQUESTS),
         ("runners.yaml", RUNNERS),
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),
