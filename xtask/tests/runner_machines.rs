@@ -183,7 +183,7 @@ fn an_agent_has_its_configuration_in_its_environment_and_nothing_else_of_ours() 
     place.assert_nothing_runs();
 
     let wrong = [&args[..args.len() - 1], &[SHA256]].concat();
-    as_nobody(&place, &wrong).unwrap().expect(102, &[SHA256]);
+    as_nobody(&place, &wrong).unwrap().expect(5, &[SHA256]);
     let (url, sha256) = archive(&place.root, "#!/bin/sh\necho no more >&2\nexit 7\n");
     let old = [&args[..args.len() - 3], &[&url, "--agent-sha256", &sha256]].concat();
     as_nobody(&place, &old).unwrap().expect(5, &["takes no jobs for version"]);

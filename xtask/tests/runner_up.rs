@@ -175,8 +175,7 @@ fn an_interrupt_takes_both_back() {
 fn a_dry_run_shows_what_would_be_sent_and_sends_nothing() {
     let world = World::new();
     let ended = world.up(&["--dry-run"]).expect(0, &[]);
-    for part in
-        ["generate-jitconfig", "auth/tokens", "\"secret\": \"***\"", "\"user_data\": \"***\"", "archproof-scope"]
+    for part in ["generate-jitconfig", "auth/tokens", "\"secret\":\"***\"", "\"user_data\":\"***\"", "archproof-scope"]
     {
         assert!(ended.stdout.contains(part), "`{part}` is missing in:\n{}", ended.stdout);
     }

@@ -13,7 +13,7 @@ use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, Kind, plain};
 use crate::http::{self, Call, Planned};
 use crate::microversion::Microversion;
 use crate::session::Session;
@@ -189,7 +189,7 @@ impl Server {
     pub fn hopeless(&self) -> Option<String> {
         let message = self.fault.as_ref().map(|fault| fault.message.as_str()).filter(|text| !text.is_empty());
         match self.status.as_str() {
-            "ERROR" => Some(format!("the cloud failed to start it: {}", message.unwrap_or("no reason given"))),
+            "ERROR" => Some(plain(&format!("the cloud failed to start it: {}", message.unwrap_or("no reason given")))),
             "SHUTOFF" => Some("it has powered itself off: a step of its set-up failed, see its console".into()),
             "DELETED" | "SOFT_DELETED" => Some("somebody has deleted it".into()),
             _ => None,

@@ -31,7 +31,7 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(kind: Kind, text: impl Into<String>) -> Fault {
-        Fault { kind, text: text.into(), unsure: false, interrupted: None }
+        Fault { kind, text: plain(&text.into()), unsure: false, interrupted: None }
     }
 
     pub(crate) fn unsure(self) -> Fault {
@@ -49,6 +49,11 @@ impl Fault {
     pub(crate) fn remote(text: impl Into<String>) -> Fault {
         Fault::new(Kind::Remote, text)
     }
+}
+
+/// Without what would steer a terminal: parts of it are the words of somebody else.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
 }
 
 impl From<Interrupted> for Fault {

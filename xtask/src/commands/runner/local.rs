@@ -66,7 +66,7 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
         None => {
             allowed(options)?;
             // The archive first: it is what fails most often, and nothing is registered then.
-            fetch::agent(&agent.url, &agent.sha256, &paths.cache).or_exit(Exit::Infrastructure)?;
+            archive(paths, &agent)?;
             register(&catalogue, options, &target.name)?
         }
     };
@@ -122,7 +122,7 @@ fn asked(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, github: &
 
 /// Runs the agent to the end of its job; returns the end of its log.
 fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<String, Stop> {
-    let archive = fetch::agent(&agent.url, &agent.sha256, &paths.cache).or_exit(Exit::Infrastructure)?;
+    let archive = archive(paths, agent)?;
     let place = Scratch::create(&paths.cache, "runner").or_exit(Exit::Infrastructure)?;
     let program = unpack(&archive, place.path(), agent.kind).or_exit(Exit::Infrastructure)?;
     let log = place.path().join("agent.log");
@@ -158,6 +158,11 @@ fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<St
         Some(DEPRECATED) => Err(Stop::Remote(format!("GitHub takes no jobs for version {} any more", agent.version))),
         _ => Err(Stop::Remote(format!("the agent ended with {status}:\n{last}"))),
     }
+}
+
+fn archive(paths: &Paths, agent: &Agent) -> Result<PathBuf, Stop> {
+    let fetched = fetch::agent(&agent.url, &agent.sha256, &paths.cache);
+    fetched.map_err(|error| Stop::Remote(format!("{error:#}")))
 }
 
 /// Nothing of ours: there may be tokens in it.

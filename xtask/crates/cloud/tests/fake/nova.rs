@@ -125,7 +125,7 @@ fn page_end(body: &Value) -> Option<String> {
 fn described(server: &Server) -> Value {
     let mut value = json!({
         "id": server.id, "name": server.name, "status": server.status, "metadata": server.metadata,
-        "tenant_id": PROJECT, "user_id": "u1", "created": "2026-11-22T00:00:00Z", "updated": "2026-11-22T00:00:00Z",
+        "tenant_id": PROJECT, "user_id": "u1", "created": "2020-01-01T00:00:00Z", "updated": "2026-11-22T00:00:00Z",
         "addresses": {}, "accessIPv4": "", "accessIPv6": "", "config_drive": "True", "key_name": null,
         "image": {"id": IMAGE}, "flavor": {"original_name": server.flavor, "vcpus": 1, "ram": 1024, "disk": 15},
         "OS-EXT-STS:task_state": null, "OS-EXT-STS:vm_state": "active", "OS-EXT-STS:power_state": 1,
