@@ -223,7 +223,7 @@ fn waiting_jobs_say_what_is_missing() {
     fake.set("runs/queued", json!([{"id": 1}]));
     let job = |id, labels: Value| json!({"id": id, "name": "j", "status": "queued", "labels": labels});
     let ours = json!(["self-hosted", "linux", "ppc64le", "osuosl"]);
-    fake.set("jobs/1", json!([job(10, ours.clone()), job(11, json!(["gpu"]))]));
+    fake.set("jobs/1", json!([job(10, ours), job(11, json!(["gpu"]))]));
     let ended = run(&place, &fake, &["scale", "--once", "--json"]).expect(2, &["no osuosl-ppc64le", "j (gpu)"]);
     let plan = json_of(&ended)["plan"].clone();
     let power = plan["starts"].as_array().unwrap().iter().find(|start| start["arch"] == "ppc64le").unwrap();

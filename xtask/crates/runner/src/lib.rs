@@ -14,6 +14,7 @@ pub mod github;
 pub mod gitlab;
 mod jit;
 mod limits;
+mod line;
 mod name;
 mod plain;
 pub mod policy;

@@ -236,7 +236,7 @@ targets/components.yaml:18:50: sets[0].releases[0].module: components/store/tool
             renamed("two.yaml", "two.yml"),
             "targets/matrix.yaml:9:11: runners[1].arch: two is none of one
 targets/matrix.yaml:15:11: runners[2].arch: two is none of one
-targets/runners.yaml:9:9: agents[0].downloads.two: two is none of one
+targets/runners.yaml:10:9: agents[0].downloads.two: two is none of one
 targets/two.yml: must be named .yaml; other names are not read",
         ),
         (
@@ -244,7 +244,7 @@ targets/two.yml: must be named .yaml; other names are not read",
             "targets/due.yaml:1:7: name: must be the file's name, due; found two
 targets/matrix.yaml:9:11: runners[1].arch: two is none of due, one
 targets/matrix.yaml:15:11: runners[2].arch: two is none of due, one
-targets/runners.yaml:9:9: agents[0].downloads.two: two is none of due, one",
+targets/runners.yaml:10:9: agents[0].downloads.two: two is none of due, one",
         ),
         (
             renamed("resources/1.36.yaml", "resources/v1.36.yaml"),
