@@ -5,8 +5,10 @@ mod cluster;
 mod doctor;
 mod images;
 mod look;
+mod machines;
 mod provider;
 mod report;
+mod runner;
 mod selftest;
 mod test;
 mod workflows;
@@ -27,8 +29,12 @@ pub(crate) use images::{
     FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesOptions,
 };
 pub(crate) use look::{CompareOptions, InspectOptions};
+pub(crate) use machines::{
+    CloudOptions, MakeOptions, RequestOptions, RunnerDoctorOptions, RunnerUpOptions, UserdataOptions, WorkerOptions,
+};
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
+pub(crate) use runner::*;
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use workflows::{
@@ -101,6 +107,8 @@ pub(crate) enum Command {
     Matrix(MatrixOptions),
     /// Render the workflows of CI, look at them, and tell how one has ended
     Workflows(WorkflowsOptions),
+    /// Machines of rare architectures as runners of CI: who gives them, registering, watching, deleting
+    Runner(RunnerOptions),
     /// Measure the harness against floors taken in the same run
     Bench(BenchOptions),
 }

@@ -61,6 +61,7 @@ fn start(args: Args) -> Result<u8, Failure> {
     let step = github::Github::of(&args.places.github);
     let exit = match args.command {
         Command::Shell(options) => return commands::shell::run(&paths()?, &options),
+        Command::Runner(options) => return commands::runner::run(&args.places, &options),
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
         Command::Images(options) => commands::images::run(&paths()?, &options),

@@ -3,9 +3,9 @@
 //! Each check is a function that returns findings, mostly one that looks and a pure one that judges: those of the
 //! machine are in `host`, those of an architecture in `target`. All run side by side, each with a deadline.
 
-mod finding;
+pub(crate) mod finding;
 mod host;
-mod target;
+pub(crate) mod target;
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -53,12 +53,12 @@ struct Check {
 
 /// The keys of `--json`.
 #[derive(Serialize)]
-struct Diagnosis {
+pub(crate) struct Diagnosis {
     /// None: no target file describes this machine.
-    host: Option<String>,
+    pub(crate) host: Option<String>,
     ready: bool,
     targets: Vec<Readiness>,
-    findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 #[derive(Serialize)]
@@ -70,7 +70,17 @@ struct Readiness {
 }
 
 pub(crate) fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failure> {
-    let catalogue = Catalogue::load(&paths.targets)?;
+    let diagnosis = diagnose(paths, options, Catalogue::load(&paths.targets)?)?;
+    if options.json {
+        print_json(&diagnosis)?;
+    } else {
+        print(&diagnosis.table());
+    }
+    Ok(if diagnosis.ready { Exit::Ok } else { Exit::Infrastructure })
+}
+
+/// All findings; also for `runner doctor`, which asks what the machine is good for.
+pub(crate) fn diagnose(paths: &Paths, options: &DoctorOptions, catalogue: Catalogue) -> Result<Diagnosis, Failure> {
     let host = host_target(&catalogue).ok().cloned();
     let targets = chosen(&catalogue, &options.arch)?.into_iter().cloned();
     let targets = targets.map(|target| (provider::usual(host.as_ref(), &target), target));
@@ -84,13 +94,7 @@ pub(crate) fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failur
     let patient = Arc::new(patient);
     let mut findings = examine(&patient, checks(patient.targets.len()))?;
     target::without_mirror(&patient, &mut findings);
-    let diagnosis = Diagnosis::of(&patient, findings);
-    if options.json {
-        print_json(&diagnosis)?;
-    } else {
-        print(&diagnosis.table());
-    }
-    Ok(if diagnosis.ready { Exit::Ok } else { Exit::Infrastructure })
+    Ok(Diagnosis::of(&patient, findings))
 }
 
 /// In the order in which they are printed.

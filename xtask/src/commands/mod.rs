@@ -16,6 +16,7 @@ mod memory;
 pub(crate) mod rejudge;
 pub(crate) mod report;
 mod run_folders;
+pub(crate) mod runner;
 pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod targets;

@@ -162,8 +162,12 @@ impl Drop for Place {
 }
 
 impl Running {
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        send(i32::try_from(self.child.id()).unwrap(), signal);
+        send(self.pid(), signal);
     }
 
     pub(crate) fn end(mut self) -> Ended {

@@ -37,7 +37,7 @@ pub(crate) struct Job {
     /// Tried in order when one does not have the file.
     pub(crate) urls: Vec<String>,
     pub(crate) to: PathBuf,
-    /// Bytes; not looked at without a digest.
+    /// Bytes; not looked at without a digest, or where it is 0: not known.
     pub(crate) size: u64,
     /// None: whoever unpacks it verifies it.
     pub(crate) sha256: Option<String>,
@@ -207,7 +207,7 @@ impl Client {
         let (mut digest, mut size) = (Sha256::new(), 0);
         let mut sink = |chunk: &[u8]| {
             size += chunk.len() as u64;
-            if job.sha256.is_some() && size > job.size {
+            if job.sha256.is_some() && job.size > 0 && size > job.size {
                 return Err(Fault::Altered(format!("expected {} bytes, found more", job.size)));
             }
             digest.update(chunk);

@@ -5,6 +5,7 @@
 //! made from the archive's signed index; or, when the lock does not do, through that index itself. Nothing here starts
 //! a VM.
 
+mod agent;
 mod archive;
 mod bundle;
 pub mod cache;
@@ -35,6 +36,7 @@ mod version;
 
 use std::path::PathBuf;
 
+pub use agent::agent;
 pub use bundle::{bundle, import};
 pub use emulator::system as system_emulator;
 pub use go::{go_pinned, go_toolchain};

@@ -15,7 +15,10 @@ mod image;
 mod machine;
 mod matrix;
 mod outcome;
+mod requests;
 mod resource;
+mod runners;
+mod secret;
 mod store;
 mod target;
 
@@ -32,7 +35,10 @@ pub use machine::{
 };
 pub use matrix::{Ci, MatrixData, Mode, Owner, Quick, Runner, Way};
 pub use outcome::{Level, Outcome};
+pub use requests::{FieldKind, FormField, RequestData, RequestForm};
 pub use resource::{Resource, StoredResource};
+pub use runners::{Agent, Cloud, Download, Machinery, Provider, RunnerData, ServerShape};
+pub use secret::Secret;
 pub use store::StoreKind;
 pub use target::{
     ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfilePlugin,

@@ -46,12 +46,22 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start(spec: Spec) -> anyhow::Result<Daemon> {
+        Daemon::begin(spec, true)
+    }
+
+    /// As [`Daemon::start`], for a program that must see nothing of our environment but what `spec.env` says: there may be
+    /// secrets in it.
+    pub fn start_clean(spec: Spec) -> anyhow::Result<Daemon> {
+        Daemon::begin(spec, false)
+    }
+
+    fn begin(spec: Spec, inherits: bool) -> anyhow::Result<Daemon> {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&spec.log)
             .with_context(|| format!("failed to open the log {}", spec.log.display()))?;
-        let child = spawner::spawn(command(&spec, log)?)
+        let child = spawner::spawn(command(&spec, log, inherits)?)
             .with_context(|| format!("failed to start {} ({})", spec.name, spec.program.display()))?;
         let group = Pid::from_child(&child);
         process::register(group);
@@ -166,9 +176,12 @@ pub fn detached(program: &Path, args: &[String], log: &Path) -> anyhow::Result<D
 }
 
 #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
-fn command(spec: &Spec, log: File) -> anyhow::Result<Command> {
+fn command(spec: &Spec, log: File, inherits: bool) -> anyhow::Result<Command> {
     let errors = log.try_clone().context("failed to duplicate the log's descriptor")?;
     let mut command = Command::new(&spec.program);
+    if !inherits {
+        command.env_clear();
+    }
     command.args(&spec.args).envs(&spec.env).stdin(Stdio::null()).stdout(log).stderr(errors);
     if let Some(dir) = &spec.dir {
         command.current_dir(dir);
@@ -235,6 +248,30 @@ mod tests {
             if process::group_exists(pid) { Probe::NotYet("alive".into()) } else { Probe::Ready(()) }
         })
         .unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_clean_start_hands_nothing_on() {
+        let dir = temp("clean");
+        for (clean, expected) in [(false, false), (true, true)] {
+            let log = dir.join(format!("log-{clean}"));
+            let spec = Spec {
+                name: "test".into(),
+                program: "/usr/bin/env".into(),
+                args: Vec::new(),
+                env: BTreeMap::from([("GIVEN".into(), "yes".into())]),
+                dir: None,
+                log: log.clone(),
+                ledger: dir.join("ledger"),
+            };
+            let mut daemon = if clean { Daemon::start_clean(spec) } else { Daemon::start(spec) }.unwrap();
+            daemon.wait(Duration::from_secs(30)).unwrap();
+            let lines = std::fs::read_to_string(&log).unwrap();
+            assert!(lines.contains("GIVEN=yes\n"), "{lines}");
+            // Cargo gives every test a PATH.
+            assert_eq!(!lines.contains("PATH="), expected, "{lines}");
+        }
         std::fs::remove_dir_all(dir).unwrap();
     }
 

@@ -37,6 +37,11 @@ pub fn resume(token: &str) -> String {
     format!("::{token}::\n")
 }
 
+/// From then on the runner shows `***` wherever this would stand.
+pub fn mask(secret: &str) -> String {
+    format!("::add-mask::{}\n", data(secret))
+}
+
 /// An error for each case, phase or run that is not as expected, broken promises first; at most ten, and the last one
 /// counts the rest. A warning for what is flaky.
 pub fn annotations(children: &[Child], places: &Places) -> Vec<String> {

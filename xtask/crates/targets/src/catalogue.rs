@@ -5,7 +5,7 @@ use std::path::Path;
 
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, GoldenValue, ImageRecipe, Images, MatrixData, Profile,
-    StoredResource, Target, is_minor, minor_of,
+    RequestData, RunnerData, StoredResource, Target, is_minor, minor_of,
 };
 use serde::Serialize;
 
@@ -31,6 +31,10 @@ pub struct Catalogue {
     pub expectations: Vec<Expectation>,
     pub matrix: MatrixData,
     pub images: Images,
+    /// Who gives the runners of the matrix, and how they come to be.
+    pub runners: RunnerData,
+    /// Applications to those who give machines.
+    pub requests: RequestData,
 }
 
 impl Catalogue {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Durations, Expectation, GoldenValue, Images, MatrixData, Profile, StoredResource, Target};
+use model::{
+    Components, Durations, Expectation, GoldenValue, Images, MatrixData, Profile, RequestData, RunnerData,
+    StoredResource, Target,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -19,7 +22,9 @@ const GOLDEN: &str = "golden/";
 const IMAGES: &str = "images.yaml";
 const MATRIX: &str = "matrix.yaml";
 const PROFILES: &str = "profiles.yaml";
+const REQUESTS: &str = "requests.yaml";
 const RESOURCES: &str = "resources/";
+const RUNNERS: &str = "runners.yaml";
 
 /// `targets/profiles.yaml`.
 #[derive(Deserialize)]
@@ -59,17 +64,36 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let profiles = parser.profiles(&resources, components.as_ref());
     let matrix = parser.matrix(profiles.as_deref());
     let targets = parser.targets(components.as_ref(), matrix.as_ref());
+    let runners = parser.runners(matrix.as_ref());
+    let requests = parser.requests(runners.as_ref());
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
     let images = parser.images(components.as_ref());
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations, expectations, matrix, images) {
-        (Some(components), Some(profiles), Some(durations), Some(expectations), Some(matrix), Some(images))
-            if problems.is_empty() =>
-        {
-            Ok(Catalogue { targets, components, profiles, resources, golden, durations, expectations, matrix, images })
-        }
+    match (components, profiles, durations, expectations, matrix, images, runners, requests) {
+        (
+            Some(components),
+            Some(profiles),
+            Some(durations),
+            Some(expectations),
+            Some(matrix),
+            Some(images),
+            Some(runners),
+            Some(requests),
+        ) if problems.is_empty() => Ok(Catalogue {
+            targets,
+            components,
+            profiles,
+            resources,
+            golden,
+            durations,
+            expectations,
+            matrix,
+            images,
+            runners,
+            requests,
+        }),
         _ => Err(Invalid { problems }),
     }
 }
@@ -157,6 +181,20 @@ impl<'a> Parser<'a> {
         self.file(MATRIX, check)
     }
 
+    /// `matrix` is None where its file has problems of its own.
+    fn runners(&mut self, matrix: Option<&MatrixData>) -> Option<RunnerData> {
+        let architectures = self.architectures();
+        let check = |file: &mut Document<'_>, content: &RunnerData| {
+            rules::runners(file, content, &architectures, matrix);
+        };
+        self.file(RUNNERS, check)
+    }
+
+    /// `runners` is None where its file has problems of its own.
+    fn requests(&mut self, runners: Option<&RunnerData>) -> Option<RequestData> {
+        self.file(REQUESTS, |file, content: &RequestData| rules::requests(file, content, runners))
+    }
+
     /// `profiles` are None where their file has problems of its own.
     fn expectations(&mut self, profiles: Option<&[Profile]>) -> Option<Vec<Expectation>> {
         let targets = self.architectures();
@@ -222,5 +260,5 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 fn is_target(name: &str) -> bool {
     name.ends_with(".yaml")
         && !name.contains('/')
-        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, MATRIX, PROFILES].contains(&name)
+        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, MATRIX, PROFILES, REQUESTS, RUNNERS].contains(&name)
 }

@@ -12,6 +12,8 @@ use super::finding::{Finding, Status};
 use super::host::line;
 use crate::budget::{self, Way};
 
+/// What is said of KVM before a guest was tried.
+pub(crate) const UNTRIED: &str = "/dev/kvm opens; whether a guest runs can be tried once its files are there";
 /// A mirror that answers at all answers within this time.
 const MIRROR_LIMIT: Duration = Duration::from_millis(2500);
 const MIRROR: &str = "mirror";
@@ -106,9 +108,8 @@ pub(crate) fn kvm(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
             tried.ok().map(|chosen| judge_kvm(&chosen, &file.display().to_string()))
         }
         _ => {
-            let text = "/dev/kvm opens; whether a guest runs can be tried once its files are there";
             let cure = format!("cargo xtask fetch --arch {0} && cargo xtask doctor --arch {0}", target.name);
-            Some(Finding::new("kvm", Status::Warning, text).cure(cure))
+            Some(Finding::new("kvm", Status::Warning, UNTRIED).cure(cure))
         }
     };
     found.into_iter().map(|finding| finding.of(Some(target))).collect()

@@ -10,7 +10,9 @@ mod golden;
 mod images;
 mod matrix;
 mod profiles;
+mod requests;
 mod resources;
+mod runners;
 mod target;
 mod words;
 
@@ -21,5 +23,7 @@ pub(crate) use golden::golden;
 pub(crate) use images::images;
 pub(crate) use matrix::{ci, matrix};
 pub(crate) use profiles::profiles;
+pub(crate) use requests::requests;
 pub(crate) use resources::resources;
+pub(crate) use runners::runners;
 pub(crate) use target::target;

@@ -9,7 +9,8 @@ fn runners() {
             "matrix.yaml",
             "name: gift",
             "name: board",
-            "targets/matrix.yaml:14:11: runners[2].name: board is given twice; delete one of the two",
+            "targets/matrix.yaml:14:11: runners[2].name: board is given twice; delete one of the two
+targets/runners.yaml:17:14: machines[2].runner: gift is no runner of matrix.yaml; add it there, or correct the name",
         ),
         (
             "matrix.yaml",
@@ -36,6 +37,7 @@ targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one its
             "owner: own",
             "owner: github",
             "targets/matrix.yaml:10:13: runners[1].labels: must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`
+targets/runners.yaml:16:45: machines[1].agent: must not be given: the provider brings its own
 targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 360; found 600",
         ),
         (

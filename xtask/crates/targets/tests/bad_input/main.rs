@@ -4,7 +4,9 @@
 mod ci;
 mod form;
 mod images;
+mod requests;
 mod rules;
+mod runners;
 
 use std::collections::BTreeMap;
 
@@ -177,8 +179,41 @@ foreign:
 no_processors: [{machine: 247, name: BPF}]
 ";
 
+const REQUESTS: &str = "\
+forms:
+  - provider: house
+    title: The house
+    open: https://example.org/form
+    how: Copy it.
+    notes: []
+    fields:
+      - {key: name, ask: Who, kind: line}
+      - {key: size, ask: How large, kind: choice, values: [small, large], proposed: small}
+";
+
+const RUNNERS: &str = "\
+providers:
+  - {name: house, title: The house, apply: ask, limits: [], links: ['https://example.org']}
+agents:
+  - name: worker
+    version: 1.2.0
+    source: https://example.org/worker
+    note: quick
+    downloads:
+      two:
+        url: https://example.org/1.2.0/worker.tar.gz
+        sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+clouds:
+  - {name: sky, microversion: '2.79'}
+machines:
+  - {runner: hosted, provider: house}
+  - {runner: board, provider: house, agent: worker, max: 2, server: {cloud: sky, flavor: big, image: Debian}}
+  - {runner: gift, provider: house}
+default_labels: {one: X1}
+";
+
 /// A change to one file and the lines that must come of it.
-type Case = (&'static str, &'static str, &'static str, &'static str);
+type Case<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 #[test]
 fn the_files_that_the_cases_change_are_good() {
@@ -195,6 +230,7 @@ fn the_files_that_the_cases_change_are_good() {
     assert_eq!(catalogue.expectations[0].says, "too few");
     assert_eq!(catalogue.targets[1].ci.as_ref().unwrap().ways[1].shards, 2);
     assert_eq!(catalogue.matrix.runners[1].labels, ["self-hosted", "two"]);
+    assert_eq!(catalogue.runners.machinery("board").unwrap().server.as_ref().unwrap().flavor, "big");
     assert_eq!(Catalogue::parse_durations("mine.yaml", DURATIONS).unwrap(), catalogue.durations);
 }
 
@@ -217,6 +253,8 @@ fn files_that_are_missing_or_misnamed() {
         (without("expectations.yaml"), "targets/expectations.yaml: missing; restore it from version control"),
         (without("matrix.yaml"), "targets/matrix.yaml: missing; restore it from version control"),
         (without("profiles.yaml"), "targets/profiles.yaml: missing; restore it from version control"),
+        (without("requests.yaml"), "targets/requests.yaml: missing; restore it from version control"),
+        (without("runners.yaml"), "targets/runners.yaml: missing; restore it from version control"),
         (
             without("components/store/tools.go"),
             "targets/components.yaml:2:11: sets[0].name: components/store/tools.go is missing beside this file
@@ -226,13 +264,15 @@ targets/components.yaml:18:50: sets[0].releases[0].module: components/store/tool
             renamed("two.yaml", "two.yml"),
             "targets/matrix.yaml:9:11: runners[1].arch: two is none of one
 targets/matrix.yaml:15:11: runners[2].arch: two is none of one
+targets/runners.yaml:10:9: agents[0].downloads.two: two is none of one
 targets/two.yml: must be named .yaml; other names are not read",
         ),
         (
             renamed("two.yaml", "due.yaml"),
             "targets/due.yaml:1:7: name: must be the file's name, due; found two
 targets/matrix.yaml:9:11: runners[1].arch: two is none of due, one
-targets/matrix.yaml:15:11: runners[2].arch: two is none of due, one",
+targets/matrix.yaml:15:11: runners[2].arch: two is none of due, one
+targets/runners.yaml:10:9: agents[0].downloads.two: two is none of due, one",
         ),
         (
             renamed("resources/1.36.yaml", "resources/v1.36.yaml"),
@@ -277,7 +317,7 @@ fn a_folder_that_cannot_be_read_is_named() {
     assert_eq!(invalid.to_string(), "targets: cannot be read: No such file or directory (os error 2)");
 }
 
-fn check(cases: &[Case]) {
+fn check(cases: &[Case<'_>]) {
     for (file, from, to, expected) in cases {
         let text = &files()[*file];
         assert_eq!(text.matches(from).count(), 1, "{from:?} must be in {file} once");
@@ -307,6 +347,8 @@ fn files() -> Files {
         ("matrix.yaml", MATRIX),
         ("images.yaml", IMAGES),
         ("resources/1.36.yaml", RESOURCES),
+        ("requests.yaml", REQUESTS),
+        ("runners.yaml", RUNNERS),
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),
         ("components/store/tools.go", ""),

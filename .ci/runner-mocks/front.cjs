@@ -1,0 +1,38 @@
+// Stands before the mock. Lets the mock answer with a certain status where the file PREFER says so (lines `METHOD PATH
+// STATUS`, the path by its beginning), and writes down into SEEN what was asked and what came of it.
+//
+// usage: node front.cjs MOCK_PORT PREFER SEEN     prints its own port
+'use strict';
+const fs = require('fs');
+const http = require('http');
+const [, , mock, prefer, seen] = process.argv;
+
+function preferred(request) {
+  const lines = fs.existsSync(prefer) ? fs.readFileSync(prefer, 'utf8').split('\n') : [];
+  const line = lines.map((text) => text.split(' ')).find(([method, path]) => method === request.method && request.url.startsWith(path));
+  return line && line[2];
+}
+
+const server = http.createServer((request, response) => {
+  const headers = { ...request.headers };
+  // GitHub answers this type with application/json, which is the only one that its description names.
+  if (headers.accept === 'application/vnd.github+json') headers.accept = 'application/json';
+  const status = preferred(request);
+  if (status) headers.prefer = `code=${status}`;
+  const options = { host: '127.0.0.1', port: Number(mock), method: request.method, path: request.url, headers };
+  const asked = http.request(options, (answer) => {
+    const parts = [];
+    answer.on('data', (part) => parts.push(part));
+    answer.on('end', () => {
+      const body = Buffer.concat(parts);
+      // The mock's own words: a path, a body or a parameter that the description does not have.
+      const violation = body.includes('stoplight.io/prism/errors') ? ` VIOLATION ${body}` : '';
+      fs.appendFileSync(seen, `${request.method} ${request.url} ${answer.statusCode}${violation}\n`);
+      response.writeHead(answer.statusCode, answer.headers);
+      response.end(body);
+    });
+  });
+  asked.on('error', (error) => { response.writeHead(500); response.end(String(error)); });
+  request.pipe(asked);
+});
+server.listen(0, '127.0.0.1', () => console.log(server.address().port));

@@ -1,0 +1,14 @@
+//! Serves the tests' OpenStack cloud until its standard input ends; prints where. `.ci/runner-mocks/run` lets OpenStack's
+//! own client use it.
+
+#[path = "../tests/fake/mod.rs"]
+#[expect(dead_code, reason = "parts of the fake are for other tests")]
+mod fake;
+
+use std::io::{Read, Write};
+
+fn main() -> std::io::Result<()> {
+    let fake = fake::Fake::start();
+    writeln!(std::io::stdout(), "{}", fake.auth_url())?;
+    std::io::stdin().read_to_end(&mut Vec::new()).map(|_| ())
+}

@@ -1,0 +1,78 @@
+//! What goes wrong between here and a cloud, by what one can do about it.
+
+use proc::deadline::WaitError;
+use proc::interrupt::Interrupted;
+
+/// The kind of a [`Fault`]; the command line has an exit code for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// What was asked for, or how the cloud is described, is wrong.
+    Config,
+    /// The cloud does not know who asks, or does not let them.
+    Auth,
+    /// Something is in the way: a name that is taken, a server that is busy.
+    Conflict,
+    /// The cloud does not work, does not answer, or a quota is used up.
+    Remote,
+    /// The user asked to stop.
+    Interrupted,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Fault {
+    pub kind: Kind,
+    pub text: String,
+    /// Whether the request may have been carried out although this came back: whoever made something must look for it.
+    pub unsure: bool,
+    #[source]
+    interrupted: Option<Interrupted>,
+}
+
+impl Fault {
+    pub fn new(kind: Kind, text: impl Into<String>) -> Fault {
+        Fault { kind, text: plain(&text.into()), unsure: false, interrupted: None }
+    }
+
+    pub(crate) fn unsure(self) -> Fault {
+        Fault { unsure: true, ..self }
+    }
+
+    pub(crate) fn saying(self, text: String) -> Fault {
+        Fault { text, ..self }
+    }
+
+    pub(crate) fn config(text: impl Into<String>) -> Fault {
+        Fault::new(Kind::Config, text)
+    }
+
+    pub(crate) fn remote(text: impl Into<String>) -> Fault {
+        Fault::new(Kind::Remote, text)
+    }
+}
+
+/// Without what would steer a terminal: parts of it are the words of somebody else.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+}
+
+impl From<Interrupted> for Fault {
+    fn from(source: Interrupted) -> Fault {
+        Fault { kind: Kind::Interrupted, text: "stopped".into(), unsure: false, interrupted: Some(source) }
+    }
+}
+
+impl From<WaitError> for Fault {
+    fn from(error: WaitError) -> Fault {
+        match error {
+            WaitError::Interrupted { what, source } => {
+                Fault { text: format!("stopped waiting for {what}"), ..Fault::from(source) }
+            }
+            WaitError::Hopeless(error) => match error.downcast::<Fault>() {
+                Ok(fault) => fault,
+                Err(error) => Fault::remote(format!("{error:#}")),
+            },
+            late @ WaitError::TimedOut { .. } => Fault::remote(late.to_string()),
+        }
+    }
+}

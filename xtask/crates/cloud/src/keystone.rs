@@ -1,0 +1,142 @@
+//! Keystone, version 3: what is sent to log in, and what the answer says about the cloud's services.
+//!
+//! <https://docs.openstack.org/api-ref/identity/v3/>
+
+use std::collections::BTreeSet;
+
+use reqwest::Url;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::config::{Access, Login, Named, User};
+use crate::fault::{Fault, Kind};
+use crate::http;
+
+/// A token's description.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Token {
+    #[serde(default)]
+    pub(crate) project: Option<ProjectId>,
+    #[serde(default)]
+    catalog: Vec<Service>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ProjectId {
+    pub(crate) id: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Service {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    endpoints: Vec<Endpoint>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Endpoint {
+    interface: String,
+    #[serde(default)]
+    region_id: Option<String>,
+    #[serde(default)]
+    region: Option<String>,
+    url: String,
+}
+
+/// Where one logs in.
+pub(crate) fn url(access: &Access) -> Result<Url, Fault> {
+    let base = http::address(&access.auth_url, "the identity endpoint (auth_url)")?;
+    let versioned = base.path().trim_end_matches('/').ends_with("/v3");
+    let old = base.path().trim_end_matches('/').ends_with("/v2.0");
+    if old {
+        return Err(Fault::config(format!("{base}: version 2 of Keystone is gone; its address ends with /v3")));
+    }
+    Ok(http::below(&base, if versioned { "auth/tokens" } else { "v3/auth/tokens" }))
+}
+
+pub(crate) fn body(login: &Login) -> Value {
+    match login {
+        Login::ApplicationCredential { credential, user, secret } => {
+            let mut described = json!({ "secret": secret.expose() });
+            put(&mut described, credential);
+            if let (Named::Name(_), Some(user)) = (credential, user) {
+                described["user"] = of_user(user);
+            }
+            json!({"auth": {"identity": {"methods": ["application_credential"], "application_credential": described}}})
+        }
+        Login::Password { user, password, project } => {
+            let mut who = of_user(user);
+            who["password"] = password.expose().into();
+            let scope = of_user(&User { name: project.name.clone(), domain: project.domain.clone() });
+            json!({"auth": {
+                "identity": {"methods": ["password"], "password": {"user": who}},
+                "scope": {"project": scope},
+            }})
+        }
+    }
+}
+
+fn of_user(user: &User) -> Value {
+    let mut value = json!({});
+    put(&mut value, &user.name);
+    if let (Named::Name(_), Some(domain)) = (&user.name, &user.domain) {
+        value["domain"] = json!({});
+        put(&mut value["domain"], domain);
+    }
+    value
+}
+
+fn put(value: &mut Value, named: &Named) {
+    match named {
+        Named::Id(id) => value["id"] = id.as_str().into(),
+        Named::Name(name) => value["name"] = name.as_str().into(),
+    }
+}
+
+impl Token {
+    pub(crate) fn parse(body: &Value) -> Result<Token, Fault> {
+        let token: Result<Token, _> = Token::deserialize(&body["token"]);
+        token.map_err(|error| Fault::remote(format!("Keystone's answer does not describe a token: {error}")))
+    }
+
+    /// Where the service of this type is asked. `interface` and `region` as in [`Access`].
+    pub(crate) fn endpoint(&self, kind: &str, access: &Access) -> Result<Url, Fault> {
+        let services = self.catalog.iter().filter(|service| service.kind == kind);
+        let endpoints: Vec<&Endpoint> = services.flat_map(|service| &service.endpoints).collect();
+        if endpoints.is_empty() {
+            let known: BTreeSet<&str> = self.catalog.iter().map(|service| service.kind.as_str()).collect();
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(Fault::config(format!(
+                "the cloud's catalogue has no service of type `{kind}`; it has: {known}"
+            )));
+        }
+        let fits = |endpoint: &&&Endpoint| endpoint.interface == access.interface;
+        let regions = |endpoint: &&Endpoint| endpoint.region_id.clone().or_else(|| endpoint.region.clone());
+        let all: BTreeSet<String> = endpoints.iter().filter(fits).filter_map(|endpoint| regions(endpoint)).collect();
+        let listed = all.iter().cloned().collect::<Vec<_>>().join(", ");
+        if access.region.is_none() && all.len() > 1 {
+            return Err(Fault::config(format!(
+                "the cloud has several regions: give one with OS_REGION_NAME ({listed})"
+            )));
+        }
+        let there = |endpoint: &&&Endpoint| access.region.is_none() || regions(endpoint) == access.region;
+        let Some(endpoint) = endpoints.iter().filter(fits).find(there) else {
+            let region = access.region.as_deref().unwrap_or("any");
+            let text = format!(
+                "no endpoint of `{kind}` with interface `{}` in region `{region}`; regions with that interface: {listed}",
+                access.interface
+            );
+            return Err(Fault::config(text));
+        };
+        http::address(&endpoint.url, &format!("the endpoint of `{kind}` in the cloud's catalogue"))
+    }
+}
+
+/// What a refusal of Keystone means.
+pub(crate) fn refused(said: &str) -> Fault {
+    let text = format!(
+        "Keystone refused the log-in: {said}; is the credential right, not expired, and made for this cloud and project?"
+    );
+    Fault::new(Kind::Auth, text)
+}

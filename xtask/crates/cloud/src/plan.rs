@@ -1,0 +1,64 @@
+//! What would be sent to a cloud, for a dry run: made as the requests themselves are, with `.invalid` hosts where only the
+//! cloud's catalogue knows the address.
+
+use std::collections::BTreeMap;
+
+use reqwest::Url;
+
+use crate::compute::{self, NewServer};
+use crate::config::Access;
+use crate::fault::Fault;
+use crate::http::{self, Call, Planned};
+use crate::lookup;
+use crate::microversion::Microversion;
+use crate::session;
+
+/// What a new server is to be, by names.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub server: NewServer,
+    pub image: String,
+    pub flavor: String,
+    pub network: Option<String>,
+}
+
+/// The requests that make the server, in their order. Without access where to log in is not known either.
+pub fn creation(access: Option<&Access>, wanted: &Wanted, newest: Microversion) -> Result<Vec<Planned>, Fault> {
+    let nova = host("https://nova.invalid/v2.1")?;
+    let neutron = host("https://neutron.invalid")?;
+    let mut calls: Vec<Call> = Vec::new();
+    calls.push(Call::get("Nova: which versions", http::below(&nova, "")));
+    calls.push(lookup::images_call(&host("https://glance.invalid")?, &wanted.image));
+    calls.push(Call::get(format!("Nova: the flavor `{}`", wanted.flavor), compute::flavors_url(&nova)));
+    if let Some(network) = &wanted.network {
+        calls.push(lookup::neutron_call(&neutron, "networks", "network", network));
+    }
+    for group in &wanted.server.security_groups {
+        calls.push(lookup::neutron_call(&neutron, "security-groups", "security group", group));
+    }
+    let known = |name: &Option<String>| name.as_ref().map(|name| format!("<id of {name}>"));
+    let server = NewServer {
+        image: format!("<id of {}>", wanted.image),
+        flavor: format!("<id of {}>", wanted.flavor),
+        network: known(&wanted.network),
+        ..wanted.server.clone()
+    };
+    calls.push(compute::create_call(&nova, Some(newest), &server)?);
+    let login = access.map(session::login_call).transpose()?;
+    let login = login.map_or_else(unknown_login, |call| call.planned(false));
+    Ok([login].into_iter().chain(calls.iter().map(|call| call.planned(true))).collect())
+}
+
+fn unknown_login() -> Planned {
+    Planned {
+        what: "Keystone: log in, with what OS_AUTH_URL and the credential of the environment or clouds.yaml say".into(),
+        method: "POST".into(),
+        url: "https://keystone.invalid/v3/auth/tokens".into(),
+        headers: BTreeMap::new(),
+        body: None,
+    }
+}
+
+fn host(text: &str) -> Result<Url, Fault> {
+    http::address(text, "a dry run")
+}

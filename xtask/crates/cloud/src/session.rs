@@ -1,0 +1,209 @@
+//! A log-in and the requests that use it: which are tried again, and what an error of theirs means.
+//!
+//! A request that may have been carried out is not repeated, unless repeating does no harm. A token that has expired is
+//! renewed once.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use model::Secret;
+use proc::deadline::{OnInterrupt, Probe, WaitError, until};
+use proc::interrupt::{self, Interrupted};
+use proc::progress;
+use reqwest::blocking::Client;
+use reqwest::{StatusCode, Url};
+use serde_json::Value;
+
+use crate::config::Access;
+use crate::fault::{Fault, Kind};
+use crate::http::{self, Answer, Call, Lost};
+use crate::keystone::{self, Token};
+use crate::mask;
+
+const ATTEMPTS: u32 = 4;
+/// Before the second attempt, in ms; twice as long before each further one, and up to as much again by chance.
+const PAUSE_MS: u64 = 400;
+/// A server that wants a longer pause is given up, in seconds.
+const LONGEST_PAUSE: u64 = 120;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A cloud that was logged in to.
+pub struct Session {
+    client: Client,
+    access: Access,
+    login: RefCell<LoggedIn>,
+    on_interrupt: Cell<OnInterrupt>,
+}
+
+struct LoggedIn {
+    token: Secret,
+    about: Token,
+}
+
+/// What one attempt came to.
+enum Outcome {
+    Done(Answer),
+    /// The token is not valid any more.
+    Stale(Fault),
+    /// It may be better the next time; after so many seconds, where the server says that.
+    Passing(Fault, Option<u64>),
+    Refused(Fault),
+}
+
+impl Session {
+    pub fn open(access: Access) -> Result<Session, Fault> {
+        let client = http::client(access.ca.as_deref())?;
+        let on_interrupt = Cell::new(OnInterrupt::Stop);
+        let login = RefCell::new(log_in(&client, &access, OnInterrupt::Stop)?);
+        Ok(Session { client, access, login, on_interrupt })
+    }
+
+    /// From here on Ctrl-C stops nothing: what was made is being taken back.
+    pub fn begin_teardown(&self) {
+        self.on_interrupt.set(OnInterrupt::Continue);
+    }
+
+    pub(crate) fn on_interrupt(&self) -> OnInterrupt {
+        self.on_interrupt.get()
+    }
+
+    /// Where a service is asked, by its type in the catalogue.
+    pub(crate) fn endpoint(&self, service: &str) -> Result<Url, Fault> {
+        self.login.borrow().about.endpoint(service, &self.access)
+    }
+
+    pub(crate) fn project(&self) -> Option<String> {
+        self.login.borrow().about.project.as_ref().map(|project| project.id.clone())
+    }
+
+    /// The body of the answer to a request that was successful.
+    pub(crate) fn call(&self, call: &Call) -> Result<Value, Fault> {
+        self.answer(call, &[]).map(|answer| answer.body)
+    }
+
+    /// Answers with one of the statuses in `also` are no errors.
+    pub(crate) fn answer(&self, call: &Call, also: &[StatusCode]) -> Result<Answer, Fault> {
+        let mut renewed = false;
+        let mut attempt = 1;
+        loop {
+            go_on(self.on_interrupt())?;
+            let token = self.login.borrow().token.clone();
+            match once(&self.client, call, Some(&token), also) {
+                Outcome::Done(answer) => return Ok(answer),
+                Outcome::Stale(_) if !renewed => {
+                    renewed = true;
+                    let login = log_in(&self.client, &self.access, self.on_interrupt())?;
+                    self.login.replace(login);
+                }
+                Outcome::Stale(fault) | Outcome::Refused(fault) => return Err(fault),
+                Outcome::Passing(fault, after) => attempt = again(fault, attempt, after, self.on_interrupt())?,
+            }
+        }
+    }
+}
+
+/// A new token. Asking twice does no harm.
+fn log_in(client: &Client, access: &Access, on_interrupt: OnInterrupt) -> Result<LoggedIn, Fault> {
+    let call = login_call(access)?;
+    let mut attempt = 1;
+    let answer = loop {
+        go_on(on_interrupt)?;
+        match once(client, &call, None, &[]) {
+            Outcome::Done(answer) => break answer,
+            Outcome::Stale(fault) => return Err(keystone::refused(&fault.text)),
+            Outcome::Refused(fault) => return Err(fault),
+            Outcome::Passing(fault, after) => attempt = again(fault, attempt, after, on_interrupt)?,
+        }
+    };
+    let about = Token::parse(&answer.body)?;
+    let token = answer.token.filter(|token| !token.is_empty());
+    let token = token.ok_or_else(|| Fault::remote(format!("{}: the answer has no X-Subject-Token", call.url)))?;
+    Ok(LoggedIn { token, about })
+}
+
+pub(crate) fn login_call(access: &Access) -> Result<Call, Fault> {
+    let body = keystone::body(&access.login);
+    Ok(Call::post("Keystone: log in", keystone::url(access)?, body).repeatable())
+}
+
+fn once(client: &Client, call: &Call, token: Option<&Secret>, also: &[StatusCode]) -> Outcome {
+    match http::send(client, call, token) {
+        Ok(answer) if answer.status.is_success() || also.contains(&answer.status) => Outcome::Done(answer),
+        Ok(answer) => refused(call, &answer, token),
+        Err(lost) => unanswered(call, &lost),
+    }
+}
+
+fn unanswered(call: &Call, lost: &Lost) -> Outcome {
+    let fault = Fault::remote(format!("{}: no answer from {}: {}", call.what, call.url, lost.why));
+    if lost.before || call.repeatable { Outcome::Passing(fault, None) } else { Outcome::Refused(fault.unsure()) }
+}
+
+/// An answer with an error, by what is to be done about it.
+fn refused(call: &Call, answer: &Answer, token: Option<&Secret>) -> Outcome {
+    let fault = |kind, hint: &str| Fault::new(kind, described(call, answer, token) + hint);
+    let said = answer.said().to_lowercase();
+    match answer.status {
+        StatusCode::UNAUTHORIZED => Outcome::Stale(fault(Kind::Auth, "")),
+        // Nova answers a used-up quota with 403, as it does what is not allowed.
+        StatusCode::FORBIDDEN if said.contains("quota") || said.contains("exceed") => {
+            let hint = "; end what is no longer used (`cargo xtask runner gc`), or ask the provider for more";
+            Outcome::Refused(fault(Kind::Remote, hint))
+        }
+        StatusCode::FORBIDDEN => {
+            Outcome::Refused(fault(Kind::Auth, "; the credential needs the role `member` in the project"))
+        }
+        StatusCode::CONFLICT => Outcome::Passing(fault(Kind::Conflict, ""), answer.retry_after),
+        StatusCode::TOO_MANY_REQUESTS => Outcome::Passing(fault(Kind::Remote, ""), answer.retry_after),
+        // A body that is too large will be so the next time, too.
+        StatusCode::PAYLOAD_TOO_LARGE if answer.retry_after.is_some() => {
+            Outcome::Passing(fault(Kind::Remote, ""), answer.retry_after)
+        }
+        status if status.is_server_error() && call.repeatable => {
+            Outcome::Passing(fault(Kind::Remote, ""), answer.retry_after)
+        }
+        status if status.is_server_error() => Outcome::Refused(fault(Kind::Remote, "").unsure()),
+        status if status.is_redirection() => {
+            Outcome::Refused(fault(Kind::Config, "; it points elsewhere, where no secret is sent to"))
+        }
+        _ => Outcome::Refused(fault(Kind::Config, "")),
+    }
+}
+
+/// "Nova: create the server `x`: POST https://… was answered 403 Forbidden: Quota exceeded (request req-1)".
+fn described(call: &Call, answer: &Answer, token: Option<&Secret>) -> String {
+    let said = answer.said();
+    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+    let id = answer.request_id.as_ref().map_or_else(String::new, |id| format!(" (request {id})"));
+    let text = format!("{}: {} {} was answered {}{said}{id}", call.what, call.method, call.url, answer.status);
+    let mut secrets = call.body.as_ref().map(mask::secrets).unwrap_or_default();
+    secrets.extend(token.filter(|token| !token.is_empty()).map(|token| token.expose().to_owned()));
+    mask::hide(&text, &secrets)
+}
+
+fn go_on(on_interrupt: OnInterrupt) -> Result<(), Interrupted> {
+    if on_interrupt == OnInterrupt::Stop { interrupt::check() } else { Ok(()) }
+}
+
+/// Waits before the next attempt, and returns its number; the fault when there is none.
+fn again(fault: Fault, attempt: u32, after: Option<u64>, on_interrupt: OnInterrupt) -> Result<u32, Fault> {
+    let wanted = after.unwrap_or_default();
+    if attempt >= ATTEMPTS || wanted > LONGEST_PAUSE {
+        let text = match after.filter(|_| wanted > LONGEST_PAUSE) {
+            Some(seconds) => format!("{}; it wants to be asked again in {seconds} s", fault.text),
+            None => format!("{}; given up after {attempt} attempts", fault.text),
+        };
+        return Err(fault.saying(text));
+    }
+    let own = PAUSE_MS << (attempt - 1);
+    let pause = match after {
+        Some(seconds) => Duration::from_secs(seconds) + Duration::from_millis(fastrand::u64(0..PAUSE_MS / 4)),
+        None => Duration::from_millis(own + fastrand::u64(0..own)),
+    };
+    progress::say(&format!("{}; again in {}", fault.text, progress::elapsed(pause)));
+    let waited = until("the next attempt", pause, LOOK_EVERY, on_interrupt, || Probe::<()>::NotYet(String::new()));
+    match waited {
+        Err(WaitError::TimedOut { .. }) | Ok(()) => Ok(attempt + 1),
+        Err(other) => Err(other.into()),
+    }
+}

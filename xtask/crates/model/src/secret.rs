@@ -1,0 +1,54 @@
+//! A text that must not be seen: tokens, passwords, keys.
+
+use serde::Deserialize;
+
+/// Shown as `***`, written nowhere. Whoever needs the text says [`Secret::expose`].
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub struct Secret(String);
+
+impl Secret {
+    /// Without the line end that a file or a copied text has.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into().trim().to_owned())
+    }
+
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `text` with this secret masked.
+    pub fn masked_in(&self, text: &str) -> String {
+        if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Secret {
+        Secret::new(text)
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let secret = Secret::new(" planted\n");
+        assert_eq!(secret.expose(), "planted");
+        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "*** Some(***)");
+        assert_eq!(secret.masked_in("a planted word, planted twice"), "a *** word, *** twice");
+        assert_eq!(Secret::new("").masked_in("nothing"), "nothing");
+    }
+}

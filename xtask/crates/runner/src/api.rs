@@ -1,0 +1,279 @@
+//! Sending calls: who is asked, with which credentials, how often, and what is only told in a dry run.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use proc::deadline::{self, OnInterrupt, Probe, WaitError};
+use proc::{interrupt, progress};
+use reqwest::Url;
+use reqwest::blocking::{Client, RequestBuilder};
+use reqwest::header::HeaderValue;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::app::{App, Installed};
+use crate::call::{Answer, Call};
+use crate::error::Error;
+use crate::limits::{self, Limits, Next, Repeat};
+use crate::line::{Lost, answer, client, endpoint};
+use crate::secret::Secret;
+
+/// How often a wait looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Whom to ask.
+pub struct Config {
+    /// Plain http only to this machine.
+    pub url: String,
+    pub credentials: Credentials,
+    /// Send nothing that changes anything; see [`Planned`].
+    pub dry_run: bool,
+    /// Longest single wait for a limit of the server.
+    pub patience: Duration,
+    /// Before a call that failed is repeated; twice as long each time.
+    pub pause: Duration,
+    /// Is told of each secret that is obtained here.
+    pub on_secret: fn(&Secret),
+}
+
+pub enum Credentials {
+    /// Only for a dry run.
+    None,
+    Token(Secret),
+    App(Box<App>),
+}
+
+/// A request of a dry run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Planned {
+    pub method: String,
+    pub url: String,
+    /// Secrets are `***`.
+    pub headers: BTreeMap<String, String>,
+    pub body: Option<Value>,
+    /// What only reads is sent, where there are credentials for it.
+    pub sent: bool,
+}
+
+/// The way in which a server wants to be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    GitHub,
+    GitLab,
+}
+
+#[derive(Clone)]
+pub(crate) struct Api {
+    inner: Arc<Inner>,
+    on_interrupt: OnInterrupt,
+}
+
+struct Inner {
+    kind: Kind,
+    base: Url,
+    http: Client,
+    config: Config,
+    /// Of an App, until it expires.
+    installed: Mutex<Option<Installed>>,
+    planned: Mutex<Vec<Planned>>,
+}
+
+impl Api {
+    pub(crate) fn new(kind: Kind, config: Config) -> Result<Api, Error> {
+        if matches!(config.credentials, Credentials::None) && !config.dry_run {
+            return Err(Error::Config("no token".into()));
+        }
+        let base = endpoint(&config.url)?;
+        let http = client(&base)?;
+        let (installed, planned) = (Mutex::new(None), Mutex::new(Vec::new()));
+        Ok(Api {
+            inner: Arc::new(Inner { kind, base, http, config, installed, planned }),
+            on_interrupt: OnInterrupt::Stop,
+        })
+    }
+
+    /// For taking back what was done: Ctrl-C does not stop it.
+    pub(crate) fn for_teardown(&self) -> Api {
+        Api { inner: Arc::clone(&self.inner), on_interrupt: OnInterrupt::Continue }
+    }
+
+    /// What a dry run would have sent, or has.
+    pub(crate) fn planned(&self) -> Vec<Planned> {
+        self.inner.planned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn tell_secret(&self, secret: &Secret) {
+        (self.inner.config.on_secret)(secret);
+    }
+
+    /// The answer if it is a success.
+    pub(crate) fn ask(&self, call: &Call) -> Result<Answer, Error> {
+        self.send(call)?.success(call)
+    }
+
+    /// The answer, whatever it is.
+    pub(crate) fn send(&self, call: &Call) -> Result<Answer, Error> {
+        if self.inner.config.dry_run {
+            // An App would first have to make a token.
+            let sent = !call.changes() && matches!(self.inner.config.credentials, Credentials::Token(_));
+            let planned = self.plan(call, sent)?;
+            self.inner.planned.lock().unwrap_or_else(PoisonError::into_inner).push(planned);
+            if !sent {
+                return Err(Error::DryRun);
+            }
+        }
+        let answer = self.repeatedly(call, &self.token()?)?;
+        let expired = answer.status == 401 && matches!(self.inner.config.credentials, Credentials::App(_));
+        if !expired {
+            return Ok(answer);
+        }
+        // It may have been revoked, or this clock is wrong. The call was not looked at.
+        *self.inner.installed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.repeatedly(call, &self.token()?)
+    }
+
+    /// Who asks. The token of an App is made when it is first needed, and again shortly before it expires.
+    fn token(&self) -> Result<Secret, Error> {
+        let app = match &self.inner.config.credentials {
+            Credentials::Token(token) => return Ok(token.clone()),
+            Credentials::None => return Err(Error::DryRun),
+            Credentials::App(app) => app,
+        };
+        let mut installed = self.inner.installed.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Timestamp::now();
+        if let Some(installed) = installed.as_ref().filter(|installed| installed.is_fresh(now)) {
+            return Ok(installed.token.clone());
+        }
+        let call = app.token_call();
+        let jwt = app.jwt(now)?;
+        let new: Installed = self.repeatedly(&call, &jwt)?.success(&call)?.json(&call)?;
+        self.tell_secret(&new.token);
+        Ok(installed.insert(new).token.clone())
+    }
+
+    fn repeatedly(&self, call: &Call, token: &Secret) -> Result<Answer, Error> {
+        let config = &self.inner.config;
+        let mut attempt = 0;
+        loop {
+            self.check()?;
+            let wait = match self.once(call, token) {
+                Ok(mut answer) => {
+                    // A server may repeat what it was sent, in words that are shown.
+                    if !answer.is_success() && !token.is_empty() {
+                        answer.body = answer.body.replace(token.expose(), "***");
+                    }
+                    let limits = Limits::of(&answer.headers, &answer.body);
+                    let now = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
+                    match limits::next(answer.status, &limits, call.repeat(), attempt, now, config.pause) {
+                        Next::Take => return Ok(answer),
+                        // The answer says more than that nobody waited.
+                        Next::Wait(time, _) if time > config.patience => return Ok(answer),
+                        Next::Wait(time, why) => (time, format!("{} ({why})", answer.status)),
+                    }
+                }
+                Err(Lost::Interrupted) => return Err(interrupt::Interrupted.into()),
+                Err(Lost::Connection { why, begun }) => {
+                    let harmless = !begun || call.repeat() == Repeat::Harmless;
+                    if !harmless || attempt + 1 >= limits::ATTEMPTS {
+                        return Err(call.remote(why, begun && call.changes()));
+                    }
+                    (limits::backoff(attempt, config.pause), why)
+                }
+            };
+            attempt += 1;
+            self.wait(call, wait.0, &wait.1, attempt)?;
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.on_interrupt == OnInterrupt::Stop { Ok(interrupt::check()?) } else { Ok(()) }
+    }
+
+    fn wait(&self, call: &Call, time: Duration, why: &str, attempt: u32) -> Result<(), Error> {
+        let again = format!("attempt {} of {} in {}", attempt + 1, limits::ATTEMPTS, progress::elapsed(time));
+        progress::say(&format!("{call}: {why}; {again}"));
+        let what = format!("the next attempt at {call}");
+        match deadline::until::<()>(&what, time, LOOK, self.on_interrupt, || Probe::NotYet(String::new())) {
+            Err(WaitError::Interrupted { source, .. }) => Err(source.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What only reads is left alone when the user wants to stop; what changes something is seen to its end, so that it
+    /// is known what must be taken back.
+    fn once(&self, call: &Call, token: &Secret) -> Result<Answer, Lost> {
+        let request = self.request(call, token);
+        if call.changes() || self.on_interrupt == OnInterrupt::Continue {
+            return answer(request);
+        }
+        let (sender, receiver) = channel();
+        // Nobody listens any more after an interrupt.
+        let send = move || drop(sender.send(answer(request)));
+        let lost = |error: std::io::Error| Lost::Connection { why: error.to_string(), begun: false };
+        std::thread::Builder::new().name("ask".into()).spawn(send).map_err(lost)?;
+        loop {
+            match receiver.recv_timeout(LOOK) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Timeout) if interrupt::requested() => return Err(Lost::Interrupted),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Lost::Connection { why: "the request was given up".into(), begun: true });
+                }
+            }
+        }
+    }
+
+    fn request(&self, call: &Call, token: &Secret) -> RequestBuilder {
+        let mut request = self.inner.http.request(call.method.clone(), self.url(call));
+        for (name, value) in headers(self.inner.kind) {
+            request = request.header(*name, *value);
+        }
+        let (name, value) = authorization(self.inner.kind, token.expose());
+        if let Ok(mut value) = HeaderValue::from_str(&value) {
+            value.set_sensitive(true);
+            request = request.header(name, value);
+        }
+        match &call.body {
+            Some(body) => request.json(body),
+            None => request,
+        }
+    }
+
+    fn url(&self, call: &Call) -> Url {
+        let mut url = self.inner.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(&call.path);
+        }
+        if !call.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&call.query);
+        }
+        url
+    }
+
+    fn plan(&self, call: &Call, sent: bool) -> Result<Planned, Error> {
+        self.check()?;
+        let (name, value) = authorization(self.inner.kind, "***");
+        let mut all: BTreeMap<String, String> =
+            headers(self.inner.kind).iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        all.insert(name.to_owned(), value);
+        let method = call.method.to_string();
+        Ok(Planned { method, url: self.url(call).to_string(), headers: all, body: call.body.clone(), sent })
+    }
+}
+
+fn headers(kind: Kind) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        Kind::GitHub => &[("accept", "application/vnd.github+json"), ("x-github-api-version", "2026-03-10")],
+        Kind::GitLab => &[("accept", "application/json")],
+    }
+}
+
+fn authorization(kind: Kind, token: &str) -> (&'static str, String) {
+    match kind {
+        Kind::GitHub => ("authorization", format!("Bearer {token}")),
+        Kind::GitLab => ("private-token", token.to_owned()),
+    }
+}

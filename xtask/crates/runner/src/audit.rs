@@ -1,0 +1,154 @@
+//! How safe and how current runners are. What was asked of GitHub comes in as [`Facts`], findings go out; dates are those
+//! that GitHub tells, never computed ones.
+
+mod rules;
+mod show;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use model::Agent;
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::github::{Deprecation, ForkApproval, Github, Group, Permissions, Repository, Runner};
+use crate::policy::ArchNames;
+
+pub use show::{markdown, text};
+
+/// What GitHub was asked, or why it did not answer.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub scope: String,
+    /// None: an organisation.
+    pub repository: Option<Repository>,
+    pub runners: Vec<Runner>,
+    /// By version; None: GitHub does not know it.
+    pub deprecations: BTreeMap<String, Result<Option<Deprecation>, String>>,
+    pub approval: Result<ForkApproval, String>,
+    pub permissions: Result<Permissions, String>,
+    /// None: a repository.
+    pub groups: Option<Result<Vec<Group>, String>>,
+}
+
+/// What else the rules need.
+#[derive(Clone, Debug)]
+pub struct Yardstick<'a> {
+    pub names: &'a ArchNames,
+    /// Those that are pinned in `targets/runners.yaml`.
+    pub agents: &'a [Agent],
+    pub now: Timestamp,
+    /// Days.
+    pub warn: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// It must not stay so.
+    Problem,
+    /// It could not be looked at, so it may be a problem.
+    Unknown,
+    Warning,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Finding {
+    pub level: Level,
+    /// The rule, for scripts: `persistent`, `label`, `version`, …
+    pub rule: &'static str,
+    /// What it is about.
+    pub subject: String,
+    pub text: String,
+    /// How to put it right.
+    pub fix: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    pub scope: String,
+    pub at: Timestamp,
+    /// How many there are.
+    pub runners: usize,
+    /// Days left for each version that GitHub sets an end to; negative when it is over.
+    pub days_left: BTreeMap<String, i64>,
+    /// The worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// Asks everything that [`audit`] wants to know. Without the list of runners there is nothing to say; what else is refused
+/// becomes a finding.
+pub fn ask(github: &Github, agents: &[Agent]) -> Result<Facts, Error> {
+    let runners = github.runners(None)?;
+    let of_runners = runners.iter().filter_map(|runner| runner.version.clone());
+    let pinned = agents.iter().filter(|agent| agent.official).map(|agent| agent.version.clone());
+    let versions: BTreeSet<String> = of_runners.chain(pinned).filter(|version| !version.is_empty()).collect();
+    let mut deprecations = BTreeMap::new();
+    for version in versions {
+        let told = told(github.deprecation(&version))?;
+        deprecations.insert(version, told);
+    }
+    let repository = github.repository()?;
+    let groups = if repository.is_none() { Some(told(github.groups())?) } else { None };
+    Ok(Facts {
+        scope: github.scope().to_string(),
+        repository,
+        runners,
+        deprecations,
+        approval: told(github.fork_approval())?,
+        permissions: told(github.permissions())?,
+        groups,
+    })
+}
+
+/// A refusal is a fact; an interrupt is none, nor the end of a dry run.
+fn told<T>(answer: Result<T, Error>) -> Result<Result<T, String>, Error> {
+    match answer {
+        Err(error @ (Error::Interrupted(_) | Error::DryRun)) => Err(error),
+        other => Ok(other.map_err(|error| error.to_string())),
+    }
+}
+
+/// Applies the rules.
+pub fn audit(facts: &Facts, yardstick: &Yardstick<'_>) -> Audit {
+    let mut findings = Vec::new();
+    findings.extend(facts.runners.iter().flat_map(|runner| rules::runner(runner, facts, yardstick)));
+    findings.extend(rules::versions(facts, yardstick));
+    findings.extend(rules::settings(facts));
+    findings.extend(rules::groups(facts));
+    findings.sort();
+    let days_left = facts.deprecations.iter().filter_map(|(version, told)| {
+        let end = told.as_ref().ok()?.as_ref()?.runtime_deprecates_at?;
+        Some((version.clone(), rules::days(yardstick.now, end)))
+    });
+    Audit {
+        scope: facts.scope.clone(),
+        at: yardstick.now,
+        runners: facts.runners.len(),
+        days_left: days_left.collect(),
+        findings,
+    }
+}
+
+impl Audit {
+    /// 6 where something must not stay so, 3 where something could not be looked at.
+    pub fn code(&self) -> u8 {
+        match self.findings.iter().map(|finding| finding.level).min() {
+            Some(Level::Problem) => 6,
+            Some(Level::Unknown) => 3,
+            Some(Level::Warning) | None => 0,
+        }
+    }
+}
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Problem => "problem",
+            Level::Unknown => "unknown",
+            Level::Warning => "warning",
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The rules of an audit, one function for each kind of thing.
+
+use jiff::Timestamp;
+
+use super::{Facts, Finding, Level, Yardstick};
+use crate::github::{Deprecation, Group, Runner};
+use crate::name::Name;
+use crate::plain;
+
+const DAY: i64 = 24 * 60 * 60;
+
+fn finding(level: Level, rule: &'static str, subject: impl Into<String>, text: String, fix: &str) -> Finding {
+    Finding { level, rule, subject: subject.into(), text, fix: fix.into() }
+}
+
+/// Whether strangers' pull requests may come to the runners. An organisation's do where a group says so.
+fn is_public(facts: &Facts) -> bool {
+    match (&facts.repository, &facts.groups) {
+        (Some(repository), _) => !repository.private,
+        (None, Some(Ok(groups))) => groups.iter().any(|group| group.allows_public_repositories),
+        (None, _) => true,
+    }
+}
+
+/// That a runner stays, and that its labels are true.
+pub(super) fn runner(runner: &Runner, facts: &Facts, yardstick: &Yardstick<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let subject = runner.to_string();
+    if runner.ephemeral != Some(true) {
+        let (level, whom) = if is_public(facts) {
+            (Level::Problem, "which strangers can leave something on, because pull requests of forks come to it")
+        } else {
+            (Level::Warning, "so that each job finds what the one before has left")
+        };
+        let text = format!("it stays after a job, {whom}");
+        let fix = "delete it (`runner rm`), and register one for each job (`runner jit`)";
+        found.push(finding(level, "persistent", &subject, text, fix));
+    }
+    if let Some(arch) = arch(runner, yardstick) {
+        let lies = yardstick.names.lies(&arch, runner.label_names());
+        if !lies.is_empty() {
+            let text = format!("it is {arch} and has the label {}", plain(&lies.join(", ")));
+            let fix =
+                "jobs for another architecture come to it: `runner labels rm`, or register it with --no-default-labels";
+            found.push(finding(Level::Problem, "label", &subject, text, fix));
+        }
+    }
+    if runner.version.as_ref().is_none_or(|version| version.is_empty()) && runner.is_online() {
+        let text = "it does not tell the version of its agent".into();
+        let fix = "look at the machine: GitHub gives no jobs to old versions";
+        found.push(finding(Level::Warning, "version", &subject, text, fix));
+    }
+    found
+}
+
+/// What a runner says that it is: in its name, or with a label that is no default of the official agent's for another
+/// architecture. None where nothing is said, or too much.
+fn arch(runner: &Runner, yardstick: &Yardstick<'_>) -> Option<String> {
+    if let Some(name) = Name::parse(&runner.name) {
+        return Some(name.arch);
+    }
+    if let Some(arch) = runner.name.split(['-', '_', '.']).find_map(|part| yardstick.names.of(part)) {
+        return Some(arch.to_owned());
+    }
+    // Labels that GitHub gives come from what the agent believes, which in a port may be wrong.
+    let custom = runner.labels.iter().filter(|label| label.kind.as_deref() != Some("read-only"));
+    custom.into_iter().find_map(|label| yardstick.names.of(&label.name)).map(str::to_owned)
+}
+
+/// That agents will be given jobs tomorrow: those of the runners, and those that are pinned here.
+pub(super) fn versions(facts: &Facts, yardstick: &Yardstick<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (version, told) in &facts.deprecations {
+        let having = facts.runners.iter().filter(|runner| runner.version.as_ref() == Some(version));
+        let mut subjects: Vec<String> = having.map(Runner::to_string).collect();
+        let pinned = yardstick.agents.iter().filter(|agent| agent.official && agent.version == *version);
+        subjects.extend(pinned.map(|agent| format!("{} in targets/runners.yaml", agent.name)));
+        let subject = format!("agent {} ({})", plain(version), subjects.join(", "));
+        match told {
+            Err(why) => {
+                found.push(finding(Level::Unknown, "version", subject, why.clone(), "see the permission above"))
+            }
+            Ok(None) => {
+                let text = "GitHub does not know this version: it is no release of actions/runner".into();
+                let fix =
+                    "if it is another agent, watch its releases; whether GitHub will go on giving it jobs is not told";
+                found.push(finding(Level::Warning, "version", subject, text, fix));
+            }
+            Ok(Some(dates)) => found.extend(version_dates(&subject, dates, yardstick)),
+        }
+    }
+    found
+}
+
+fn version_dates(subject: &str, dates: &Deprecation, yardstick: &Yardstick<'_>) -> Vec<Finding> {
+    let ends = [
+        ("it is given no jobs", dates.runtime_deprecates_at),
+        ("it cannot be registered", dates.registration_deprecates_at),
+    ];
+    let ends = ends.into_iter().filter_map(|(what, end)| Some((what, end?)));
+    ends.filter_map(|(what, end)| {
+        let left = days(yardstick.now, end);
+        let date = end.strftime("%Y-%m-%d");
+        let (level, text) = if end <= yardstick.now {
+            (Level::Problem, format!("{what} any more, since {date}"))
+        } else if left <= i64::from(yardstick.warn) {
+            (Level::Warning, format!("{what} any more from {date} on, {left} days from now"))
+        } else {
+            return None;
+        };
+        Some(finding(level, "version", subject, text, "install a newer release, and pin it in targets/runners.yaml"))
+    })
+    .collect()
+}
+
+/// Who may start jobs, and of what.
+pub(super) fn settings(facts: &Facts) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let (public, subject) = (is_public(facts), facts.scope.as_str());
+    let serious = if public { Level::Problem } else { Level::Warning };
+    match &facts.approval {
+        Err(why) => found.push(unknown("approval", subject, why)),
+        Ok(approval) if approval.approval_policy != "all_external_contributors" => {
+            let text =
+                format!("pull requests of forks wait for an approval only of {}", plain(&approval.approval_policy));
+            let fix = "Settings, Actions, General: require approval for all external contributors";
+            found.push(finding(serious, "approval", subject, text, fix));
+        }
+        Ok(_) => {}
+    }
+    match &facts.permissions {
+        Err(why) => found.push(unknown("sha-pinning", subject, why)),
+        Ok(permissions) if permissions.sha_pinning_required != Some(true) => {
+            let text = "actions need not be named by their commit".into();
+            let fix = "Settings, Actions, General: require actions to be pinned to a full-length commit SHA";
+            found.push(finding(Level::Warning, "sha-pinning", subject, text, fix));
+        }
+        Ok(_) => {}
+    }
+    found
+}
+
+/// Which repositories of an organisation reach which runners.
+pub(super) fn groups(facts: &Facts) -> Vec<Finding> {
+    match &facts.groups {
+        None => Vec::new(),
+        Some(Err(why)) => vec![unknown("group", &facts.scope, why)],
+        Some(Ok(groups)) => groups.iter().flat_map(group).collect(),
+    }
+}
+
+fn group(group: &Group) -> Vec<Finding> {
+    let subject = format!("runner group {}", plain(&group.name));
+    let mut found = Vec::new();
+    if group.allows_public_repositories && group.visibility != "selected" {
+        let text = "every public repository of the organisation reaches its runners".into();
+        let fix = "allow selected repositories only, and public ones in no other group";
+        found.push(finding(Level::Problem, "group", &subject, text, fix));
+    }
+    if group.allows_public_repositories && !group.restricted_to_workflows {
+        let text = "any workflow of a public repository reaches its runners".into();
+        let fix = "restrict the group to the workflows that need it, where the plan has that";
+        found.push(finding(Level::Warning, "group", &subject, text, fix));
+    }
+    found
+}
+
+fn unknown(rule: &'static str, subject: &str, why: &str) -> Finding {
+    finding(Level::Unknown, rule, subject, format!("could not be looked at: {why}"), "give the token that permission")
+}
+
+/// Whole days, rounded down; negative when it is over.
+pub(super) fn days(now: Timestamp, end: Timestamp) -> i64 {
+    (end.as_second() - now.as_second()).div_euclid(DAY)
+}

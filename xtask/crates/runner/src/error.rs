@@ -1,0 +1,163 @@
+//! How a call can fail, and the exit code that follows from it.
+
+use proc::interrupt::Interrupted;
+
+/// The codes are an interface: 2 usage, 3 no access, 4 conflict or busy, 5 the other side or its limits, 6 refused by our
+/// own rules, 130 interrupted.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Options, files and variables.
+    #[error("{0}")]
+    Config(String),
+    /// Our own rules.
+    #[error("{0}")]
+    Policy(String),
+    /// Somebody else than GitHub does not let us.
+    #[error("{0}")]
+    NoAccess(String),
+    /// What was asked for is in use, or there already.
+    #[error("{0}")]
+    Conflict(String),
+    #[error(transparent)]
+    Refused(#[from] Box<Refused>),
+    /// No answer, or none that can be used.
+    #[error("{call}: {why}")]
+    Remote {
+        call: String,
+        why: String,
+        /// The other side may have done what it was asked for.
+        may_be_done: bool,
+    },
+    #[error("interrupted")]
+    Interrupted(#[from] Interrupted),
+    /// A dry run ends where it would change something, or where it would need an answer that it does not have.
+    #[error("dry run: nothing was done")]
+    DryRun,
+}
+
+/// An answer that says no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// `POST /repos/OWNER/NAME/actions/runners/registration-token`.
+    pub call: String,
+    pub status: u16,
+    /// What the server says.
+    pub message: String,
+    /// For those whom one asks for help.
+    pub request_id: Option<String>,
+    /// The permissions that the server says would be enough.
+    pub accepted: Option<String>,
+    /// The permissions that this call needs.
+    pub needs: &'static str,
+    /// A limit of the server; it is not about permissions.
+    pub limit: bool,
+}
+
+impl Error {
+    pub fn code(&self) -> u8 {
+        match self {
+            Error::DryRun => 0,
+            Error::Config(_) => 2,
+            Error::NoAccess(_) => 3,
+            Error::Conflict(_) => 4,
+            Error::Remote { .. } => 5,
+            Error::Policy(_) => 6,
+            Error::Interrupted(_) => 130,
+            Error::Refused(refused) => refused.code(),
+        }
+    }
+
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Error::Refused(refused) => Some(refused.status),
+            _ => None,
+        }
+    }
+
+    /// Whether the call may have changed something although it failed.
+    pub fn may_be_done(&self) -> bool {
+        matches!(self, Error::Remote { may_be_done: true, .. })
+    }
+}
+
+impl Refused {
+    fn code(&self) -> u8 {
+        match self.status {
+            _ if self.limit => 5,
+            300..=400 => 2,
+            401 | 403 | 404 => 3,
+            409 => 4,
+            // A runner that is busy cannot be deleted.
+            422 if self.call.starts_with("DELETE ") => 4,
+            422 => 2,
+            _ => 5,
+        }
+    }
+
+    fn hint(&self) -> String {
+        let permission = || {
+            let accepted =
+                self.accepted.as_ref().map(|accepted| format!(" (the server names: {accepted})")).unwrap_or_default();
+            format!("; it needs {}{accepted}", self.needs)
+        };
+        match self.status {
+            _ if self.limit => "; this is a limit of the server: try again later".into(),
+            300..=399 => "; it has moved: give its present name".into(),
+            401 => format!("; the token is wrong, expired or revoked{}", permission()),
+            403 => permission(),
+            404 => format!("; there is no such thing, or the token may not see it{}", permission()),
+            422 if self.code() == 4 => "; is the runner busy?".into(),
+            _ => String::new(),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} was answered {}: {}", self.call, self.status, self.message)?;
+        f.write_str(&self.hint())?;
+        self.request_id.as_ref().map_or(Ok(()), |id| write!(f, " [request {id}]"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(call: &str, status: u16, limit: bool) -> Refused {
+        Refused {
+            call: call.into(),
+            status,
+            message: "Said so".into(),
+            request_id: Some("AB:1".into()),
+            accepted: Some("administration=write".into()),
+            needs: "a permission",
+            limit,
+        }
+    }
+
+    #[test]
+    fn each_answer_has_its_code_and_its_advice() {
+        for (call, status, limit, code, parts) in [
+            ("GET /x", 401, false, 3, &["expired", "a permission"][..]),
+            ("GET /x", 403, false, 3, &["a permission", "administration=write"]),
+            ("GET /x", 403, true, 5, &["limit"]),
+            ("GET /x", 404, false, 3, &["may not see", "a permission"]),
+            ("POST /x", 409, false, 4, &["409"]),
+            ("POST /x", 422, false, 2, &["422"]),
+            ("DELETE /x", 422, false, 4, &["busy"]),
+            ("GET /x", 301, false, 2, &["moved"]),
+            ("GET /x", 429, true, 5, &["later"]),
+            ("GET /x", 503, false, 5, &["503"]),
+        ] {
+            let error = Error::from(Box::new(refused(call, status, limit)));
+            assert_eq!(error.code(), code, "{call} {status}");
+            let text = error.to_string();
+            for part in parts.iter().chain(&[call, "Said so", "AB:1"]) {
+                assert!(text.contains(part), "{part} is not in: {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! GitHub's REST API for self-hosted runners, of a repository or an organisation.
+//!
+//! <https://docs.github.com/en/rest/actions/self-hosted-runners>
+
+mod data;
+mod look;
+
+use jiff::Timestamp;
+use reqwest::Method;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::api::{Api, Config, Kind, Planned};
+use crate::call::Call;
+use crate::error::Error;
+use crate::name::Name;
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::{jit, name, plain};
+
+use data::{Created, Labels, RunnerPage};
+pub use data::{Deprecation, ForkApproval, Group, Job, Label, Permissions, RegistrationToken, Repository, Runner};
+
+/// Names that are tried where one is taken.
+const NAMES: u32 = 3;
+/// The runner group that every repository and organisation has.
+pub const DEFAULT_GROUP: u64 = 1;
+const PAGE: usize = 100;
+/// More pages are a server that does not end.
+const PAGES: usize = 200;
+
+/// The runners of a repository or an organisation.
+#[derive(Clone)]
+pub struct Github {
+    api: Api,
+    scope: Scope,
+}
+
+/// What a runner for one job is to be.
+#[derive(Clone, Debug)]
+pub struct JitRequest {
+    /// The GOARCH, which becomes a part of the name.
+    pub arch: String,
+    /// None: a new one, see [`Name`].
+    pub name: Option<String>,
+    /// The id of a runner group; a repository has only [`DEFAULT_GROUP`].
+    pub group: u64,
+    /// 1 to 100; all of them, because the agent gives itself none.
+    pub labels: Vec<String>,
+}
+
+/// A registered runner, and what its agent is started with.
+#[derive(Clone, Debug)]
+pub struct Jit {
+    pub runner: Runner,
+    /// Base64; holds the runner's private key. To be given to the agent in `ACTIONS_RUNNER_INPUT_JITCONFIG`, never on a
+    /// command line.
+    pub config: Secret,
+}
+
+impl Github {
+    pub fn new(scope: Scope, config: Config) -> Result<Github, Error> {
+        Ok(Github { api: Api::new(Kind::GitHub, config)?, scope })
+    }
+
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// For taking back what was done: Ctrl-C does not stop it.
+    pub fn for_teardown(&self) -> Github {
+        Github { api: self.api.for_teardown(), scope: self.scope.clone() }
+    }
+
+    /// What a dry run would have sent, or has.
+    pub fn planned(&self) -> Vec<Planned> {
+        self.api.planned()
+    }
+
+    /// Registers a runner for one job. Where it fails after GitHub may have registered it, that is taken back.
+    ///
+    /// A name that is taken is followed by another one, unless it was given.
+    pub fn create_jit(&self, ask: &JitRequest) -> Result<Jit, Error> {
+        if ask.labels.is_empty() || ask.labels.len() > 100 {
+            return Err(Error::Config("a runner needs 1 to 100 labels".into()));
+        }
+        let mut last = None;
+        for _ in 0..NAMES {
+            let name = ask.name.clone().unwrap_or_else(|| Name::fresh(&ask.arch, Timestamp::now()));
+            name::check_name(&name)?;
+            match self.try_jit(ask, &name) {
+                Err(error) if error.status() == Some(409) && ask.name.is_none() => last = Some(error),
+                other => return other,
+            }
+        }
+        Err(last.unwrap_or(Error::DryRun))
+    }
+
+    /// None: there is none with this id.
+    pub fn runner(&self, id: u64) -> Result<Option<Runner>, Error> {
+        self.find(&self.call(Method::GET, &["actions", "runners", &id.to_string()]))
+    }
+
+    /// All runners, or those with exactly this name.
+    pub fn runners(&self, name: Option<&str>) -> Result<Vec<Runner>, Error> {
+        let mut call = self.call(Method::GET, &["actions", "runners"]);
+        if let Some(name) = name {
+            call = call.asking("name", name);
+        }
+        let mut runners: Vec<Runner> = self.pages(&call, |page: RunnerPage| (page.runners, page.total_count))?;
+        runners.retain(|runner| name.is_none_or(|name| runner.name == name));
+        Ok(runners)
+    }
+
+    /// Returns whether there was one. A runner that is busy is [`Error::code`] 4.
+    pub fn delete(&self, id: u64) -> Result<bool, Error> {
+        let call = self.call(Method::DELETE, &["actions", "runners", &id.to_string()]);
+        let answer = self.api.send(&call)?;
+        if answer.status == 404 {
+            return Ok(false);
+        }
+        answer.success(&call).map(|_| true)
+    }
+
+    /// For `config.sh`; whoever has it can register as many runners as he likes, for an hour.
+    pub fn registration_token(&self) -> Result<RegistrationToken, Error> {
+        self.short_lived("registration-token")
+    }
+
+    /// For `config.sh remove`.
+    pub fn remove_token(&self) -> Result<RegistrationToken, Error> {
+        self.short_lived("remove-token")
+    }
+
+    pub fn labels(&self, id: u64) -> Result<Vec<Label>, Error> {
+        self.changed_labels(&self.labels_call(Method::GET, id))
+    }
+
+    pub fn add_labels(&self, id: u64, labels: &[String]) -> Result<Vec<Label>, Error> {
+        self.changed_labels(&self.labels_call(Method::POST, id).with(json!({ "labels": labels })))
+    }
+
+    /// Replaces those that GitHub did not give itself.
+    pub fn set_labels(&self, id: u64, labels: &[String]) -> Result<Vec<Label>, Error> {
+        self.changed_labels(&self.labels_call(Method::PUT, id).with(json!({ "labels": labels })))
+    }
+
+    pub fn remove_label(&self, id: u64, label: &str) -> Result<Vec<Label>, Error> {
+        self.changed_labels(&self.call(Method::DELETE, &["actions", "runners", &id.to_string(), "labels", label]))
+    }
+
+    fn try_jit(&self, ask: &JitRequest, name: &str) -> Result<Jit, Error> {
+        let body = json!({
+            "name": name, "runner_group_id": ask.group, "labels": ask.labels, "work_folder": "_work",
+        });
+        let call = self.call(Method::POST, &["actions", "runners", "generate-jitconfig"]).with(body);
+        let made = self.api.ask(&call).and_then(|answer| answer.json::<Created>(&call));
+        let created = match made {
+            Err(error) if error.may_be_done() => return Err(self.undo_by_name(name, error)),
+            other => other?,
+        };
+        self.api.tell_secret(&created.encoded_jit_config);
+        if let Err(why) = jit::check(&created.encoded_jit_config) {
+            let undone = self.for_teardown().delete(created.runner.id);
+            let undone = undone.map_or_else(
+                |error| format!("runner {} stays: {error}", created.runner.id),
+                |_| "it was deleted again".into(),
+            );
+            return Err(call.remote(format!("no runner can be started with the configuration: {why}; {undone}"), true));
+        }
+        Ok(Jit { runner: created.runner, config: created.encoded_jit_config })
+    }
+
+    /// There was no usable answer, so the id of the runner is not known, if there is one.
+    fn undo_by_name(&self, name: &str, error: Error) -> Error {
+        let here = self.for_teardown();
+        let found = here
+            .runners(Some(name))
+            .and_then(|found| found.iter().try_for_each(|runner| here.delete(runner.id).map(drop)));
+        let Error::Remote { call, why, .. } = error else { return error };
+        let why = match found {
+            Ok(()) => format!("{why}; a runner {name} that may have come of it is gone"),
+            Err(other) => format!("{why}; a runner {name} may have come of it, delete it ({other})"),
+        };
+        Error::Remote { call, why, may_be_done: true }
+    }
+
+    fn short_lived(&self, what: &str) -> Result<RegistrationToken, Error> {
+        let call = self.call(Method::POST, &["actions", "runners", what]);
+        let token: RegistrationToken = self.api.ask(&call)?.json(&call)?;
+        self.api.tell_secret(&token.token);
+        if token.token.is_empty() {
+            return Err(call.remote("the answer holds no token", true));
+        }
+        Ok(token)
+    }
+
+    fn labels_call(&self, method: Method, id: u64) -> Call {
+        self.call(method, &["actions", "runners", &id.to_string(), "labels"])
+    }
+
+    fn changed_labels(&self, call: &Call) -> Result<Vec<Label>, Error> {
+        self.api.ask(call)?.json::<Labels>(call).map(|answer| answer.labels)
+    }
+
+    fn call(&self, method: Method, path: &[&str]) -> Call {
+        Call::new(method, self.scope.path(), path, self.scope.needs())
+    }
+
+    fn get<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
+        self.api.ask(call)?.json(call)
+    }
+
+    /// None where there is no such thing.
+    fn find<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<T>, Error> {
+        let answer = self.api.send(call)?;
+        if answer.status == 404 {
+            return Ok(None);
+        }
+        answer.success(call)?.json(call).map(Some)
+    }
+
+    /// All items of a list that comes in pages. What is on two pages, because something before it was deleted in
+    /// between, is there twice.
+    fn pages<T: DeserializeOwned, I>(
+        &self,
+        call: &Call,
+        items: impl Fn(T) -> (Vec<I>, usize),
+    ) -> Result<Vec<I>, Error> {
+        let mut all = Vec::new();
+        for page in 1..=PAGES {
+            let call = call.clone().asking("per_page", PAGE).asking("page", page);
+            let (found, total) = items(self.get(&call)?);
+            let last = found.len() < PAGE;
+            all.extend(found);
+            if last || all.len() >= total {
+                return Ok(all);
+            }
+        }
+        Err(call.remote(format!("the list does not end after {PAGES} pages"), false))
+    }
+}
+
+/// For people: `id name`, without what would steer a terminal.
+impl std::fmt::Display for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "runner {} {}", self.id, plain(&self.name))
+    }
+}
+
+impl Runner {
+    pub fn is_online(&self) -> bool {
+        self.status == "online"
+    }
+
+    pub fn label_names(&self) -> impl Iterator<Item = &str> {
+        self.labels.iter().map(|label| label.name.as_str())
+    }
+}

@@ -1,0 +1,147 @@
+//! What GitHub answers, as far as it is of interest here. Other fields may come and go.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::secret::Secret;
+
+/// A registered runner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runner {
+    pub id: u64,
+    pub name: String,
+    #[serde(default)]
+    pub os: String,
+    /// `online` or `offline`. Nothing is assumed of one that does not tell it.
+    pub status: String,
+    pub busy: bool,
+    #[serde(default)]
+    pub labels: Vec<Label>,
+    #[serde(default)]
+    pub runner_group_id: Option<u64>,
+    /// Whether it takes one job and is gone.
+    #[serde(default)]
+    pub ephemeral: Option<bool>,
+    /// Of the agent.
+    #[serde(default)]
+    pub version: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    pub name: String,
+    /// `read-only` for those that GitHub gives, `custom` for others.
+    #[serde(default, rename = "type")]
+    pub kind: Option<String>,
+}
+
+/// A token that registers or removes runners.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RegistrationToken {
+    pub token: Secret,
+    pub expires_at: Timestamp,
+}
+
+/// Until when an agent's version is good.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deprecation {
+    /// From then on it is given no jobs.
+    #[serde(default)]
+    pub runtime_deprecates_at: Option<Timestamp>,
+    /// From then on it cannot be registered.
+    #[serde(default)]
+    pub registration_deprecates_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repository {
+    pub full_name: String,
+    pub private: bool,
+}
+
+/// A group of runners of an organisation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    pub id: u64,
+    pub name: String,
+    /// `selected`, `all` or `private`.
+    #[serde(default)]
+    pub visibility: String,
+    #[serde(default)]
+    pub allows_public_repositories: bool,
+    #[serde(default)]
+    pub restricted_to_workflows: bool,
+}
+
+/// Whose pull requests wait for an approval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkApproval {
+    pub approval_policy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Permissions {
+    /// Absent for an organisation.
+    #[serde(default)]
+    pub enabled: Option<bool>,
+    /// Whether actions must be named by their commit.
+    #[serde(default)]
+    pub sha_pinning_required: Option<bool>,
+}
+
+/// A job of a run of a workflow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: u64,
+    #[serde(default)]
+    pub run_id: u64,
+    pub name: String,
+    pub status: String,
+    /// A job that has one is over, whatever its status says.
+    #[serde(default)]
+    pub conclusion: Option<String>,
+    #[serde(default)]
+    pub labels: Vec<String>,
+    #[serde(default)]
+    pub runner_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Created {
+    pub(super) runner: Runner,
+    pub(super) encoded_jit_config: Secret,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RunnerPage {
+    pub(super) total_count: usize,
+    pub(super) runners: Vec<Runner>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Labels {
+    pub(super) labels: Vec<Label>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct GroupPage {
+    pub(super) total_count: usize,
+    pub(super) runner_groups: Vec<Group>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Run {
+    pub(super) id: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RunPage {
+    pub(super) total_count: usize,
+    pub(super) workflow_runs: Vec<Run>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct JobPage {
+    pub(super) total_count: usize,
+    pub(super) jobs: Vec<Job>,
+}

@@ -1,0 +1,98 @@
+//! What is only read: settings that decide how safe runners are, versions, groups, jobs that wait.
+
+use reqwest::Method;
+
+use super::data::{GroupPage, JobPage, RunPage};
+use super::{DEFAULT_GROUP, Deprecation, ForkApproval, Github, Group, Job, Permissions, Repository};
+use crate::call::Call;
+use crate::error::Error;
+use crate::plain;
+use crate::scope::Scope;
+
+const READ_ADMINISTRATION: &str = "Administration: read (a fine-grained token or a GitHub App), or the scope `repo` \
+                                   (`admin:org` for an organisation) of a classic token";
+const READ_ACTIONS: &str =
+    "Actions: read (a fine-grained token or a GitHub App), or the scope `repo` of a classic token";
+/// Runs with jobs that wait for a runner; a run is `in_progress` as soon as one of its jobs is.
+const WAITING: [&str; 2] = ["queued", "in_progress"];
+
+impl Github {
+    /// None: this is an organisation.
+    pub fn repository(&self) -> Result<Option<Repository>, Error> {
+        match self.scope {
+            Scope::Org(_) => Ok(None),
+            Scope::Repo { .. } => self.get(&self.look(&[], "Metadata: read on the repository")).map(Some),
+        }
+    }
+
+    /// None: GitHub does not know this version.
+    pub fn deprecation(&self, version: &str) -> Result<Option<Deprecation>, Error> {
+        self.find(&self.look(&["actions", "runners", "deprecations", version], self.scope().needs()))
+    }
+
+    pub fn fork_approval(&self) -> Result<ForkApproval, Error> {
+        let path = ["actions", "permissions", "fork-pr-contributor-approval"];
+        self.get(&self.look(&path, READ_ADMINISTRATION))
+    }
+
+    pub fn permissions(&self) -> Result<Permissions, Error> {
+        self.get(&self.look(&["actions", "permissions"], READ_ADMINISTRATION))
+    }
+
+    /// None for a repository.
+    pub fn groups(&self) -> Result<Vec<Group>, Error> {
+        if matches!(self.scope, Scope::Repo { .. }) {
+            return Ok(Vec::new());
+        }
+        let call = self.look(&["actions", "runner-groups"], self.scope().needs());
+        self.pages(&call, |page: GroupPage| (page.runner_groups, page.total_count))
+    }
+
+    /// The id of the group with this name or id; a repository has only one.
+    pub fn group(&self, given: Option<&str>) -> Result<u64, Error> {
+        let Some(given) = given else { return Ok(DEFAULT_GROUP) };
+        if let Ok(id) = given.parse() {
+            return Ok(id);
+        }
+        if matches!(self.scope, Scope::Repo { .. }) {
+            return Err(Error::Config(
+                "runner groups belong to organisations: give --org, or leave --group out".into(),
+            ));
+        }
+        let groups = self.groups()?;
+        let found = groups.iter().find(|group| group.name == given).map(|group| group.id);
+        found.ok_or_else(|| {
+            let names: Vec<String> = groups.iter().map(|group| plain(&group.name)).collect();
+            Error::Config(format!(
+                "{} has no runner group `{}`; there are: {}",
+                self.scope,
+                plain(given),
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// Jobs that wait for a runner.
+    pub fn queued_jobs(&self) -> Result<Vec<Job>, Error> {
+        if matches!(self.scope, Scope::Org(_)) {
+            return Err(Error::Config("jobs that wait are asked for by repository: give --repo OWNER/NAME".into()));
+        }
+        let mut jobs = Vec::new();
+        for status in WAITING {
+            let call = self.look(&["actions", "runs"], READ_ACTIONS).asking("status", status);
+            for run in self.pages(&call, |page: RunPage| (page.workflow_runs, page.total_count))? {
+                let call = self.look(&["actions", "runs", &run.id.to_string(), "jobs"], READ_ACTIONS);
+                let call = call.asking("filter", "latest");
+                jobs.extend(self.pages(&call, |page: JobPage| (page.jobs, page.total_count))?);
+            }
+        }
+        jobs.retain(|job: &Job| job.status == "queued" && job.conclusion.is_none());
+        jobs.sort_by_key(|job| job.id);
+        jobs.dedup_by_key(|job| job.id);
+        Ok(jobs)
+    }
+
+    fn look(&self, path: &[&str], needs: &'static str) -> Call {
+        Call { needs, ..self.call(Method::GET, path) }
+    }
+}

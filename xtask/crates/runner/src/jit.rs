@@ -1,0 +1,108 @@
+//! Just-in-time configurations: what GitHub gives a runner for one job. One holds the runner's private key.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::secret::Secret;
+
+/// The largest that is believed, in bytes of base64; a real one has about 5000.
+const LARGEST: usize = 40_000;
+
+/// Looks whether this is what a runner can be started with: base64 of a JSON object with base64 of files in it, among
+/// them `.runner`, the settings. The error says what is wrong, and nothing of the content.
+pub(crate) fn check(config: &Secret) -> Result<(), String> {
+    let text = config.expose();
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    if text.len() > LARGEST {
+        return Err(format!("it has {} bytes, more than {LARGEST}", text.len()));
+    }
+    // It becomes a line of a file of variables.
+    let bytes = STANDARD.decode(text).map_err(|_| "it is not base64")?;
+    let files: BTreeMap<String, String> =
+        serde_json::from_slice(&bytes).map_err(|_| "it holds no JSON object of files")?;
+    let settings = files.get(".runner").ok_or("it holds no file .runner")?;
+    for (name, content) in &files {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if !name.starts_with('.') || name.contains("..") || !name.chars().all(plain) {
+            return Err("it holds a file with a name that no runner writes".into());
+        }
+        STANDARD.decode(content).map_err(|_| format!("its file {name} is not base64"))?;
+    }
+    let settings = STANDARD.decode(settings).map_err(|_| "its file .runner is not base64")?;
+    // Files that .NET has written begin with a mark.
+    let settings = settings.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&settings);
+    match serde_json::from_slice(settings) {
+        Ok(Value::Object(_)) => Ok(()),
+        _ => Err("its file .runner is no JSON object".into()),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A configuration as GitHub makes it.
+    pub(crate) fn sample(key: &str) -> String {
+        let file = |text: &str| STANDARD.encode(text);
+        let files = serde_json::json!({
+            ".runner": file("\u{feff}{\"AgentId\": 7, \"AgentName\": \"x\", \"Ephemeral\": true}"),
+            ".credentials": file("{\"scheme\": \"OAuth\"}"),
+            ".credentials_rsaparams": file(&format!("{{\"d\": \"{key}\"}}")),
+        });
+        STANDARD.encode(files.to_string())
+    }
+
+    #[test]
+    fn a_configuration_is_looked_at_and_never_shown() {
+        check(&Secret::new(&sample("geheim"))).unwrap();
+        let of = |text: &str| STANDARD.encode(text);
+        for (bad, part) in [
+            (String::new(), "empty"),
+            ("abcdefghijklmnopqrstuvwxyz".into(), "base64"),
+            (format!("{}\nX=1", sample("a")), "base64"),
+            ("A".repeat(LARGEST + 4), "40000"),
+            (of("[]"), "JSON object"),
+            (of("{\"a\": 1}"), "JSON object"),
+            (of("{}"), "no file .runner"),
+            (of(&format!("{{\".runner\": \"{}\", \"../x\": \"\"}}", of("{}"))), "name"),
+            (of(&format!("{{\".runner\": \"{}\", \".x/y\": \"\"}}", of("{}"))), "name"),
+            (of(&format!("{{\".runner\": \"{}\", \".x\": \"geheim!\"}}", of("{}"))), ".x is not base64"),
+            (of("{\".runner\": \"geheim!\"}"), ".runner is not base64"),
+            (of(&format!("{{\".runner\": \"{}\"}}", of("[1]"))), "no JSON object"),
+        ] {
+            let error = check(&Secret::new(&bad)).unwrap_err();
+            assert!(error.contains(part) && !error.contains("geheim"), "{part}: {error}");
+        }
+    }
+
+    /// Whatever a configuration becomes on its way, looking at it ends, and a file of another name is never believed.
+    #[test]
+    fn damaged_configurations_are_refused_or_harmless() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let good = sample("key");
+        let inner = STANDARD.decode(&good).unwrap();
+        let mut refused = 0;
+        for _ in 0..3000 {
+            let mut bytes = inner.clone();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..bytes.len());
+                match random.u8(..3) {
+                    0 => bytes[at] = random.u8(..),
+                    1 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, random.u8(..)),
+                }
+            }
+            refused += usize::from(check(&Secret::new(&STANDARD.encode(&bytes))).is_err());
+            let mut text: Vec<char> = good.chars().collect();
+            let at = random.usize(..text.len());
+            text[at] = random.char(..);
+            let _ = check(&Secret::new(&text.into_iter().collect::<String>()));
+        }
+        assert!(refused > 1000, "only {refused} were refused");
+    }
+}

@@ -1,0 +1,139 @@
+//! For which waiting jobs machines are missing. Only deciding is done here; starting one is the business of `up`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::github::{Job, Runner};
+use crate::name::Name;
+use crate::plain;
+
+/// A runner that was registered so long ago and is still offline does not come any more.
+const STARTING: Duration = Duration::from_secs(30 * 60);
+
+/// A kind of machine that can be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Startable {
+    /// Its name in `targets/matrix.yaml`.
+    pub runner: String,
+    pub arch: String,
+    pub labels: Vec<String>,
+    /// At the same time.
+    pub max: u32,
+}
+
+/// What to start of one kind of machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Start {
+    pub runner: String,
+    pub arch: String,
+    /// Jobs that ask for exactly its labels.
+    pub waiting: usize,
+    /// Runners that are idle, or on their way.
+    pub coming: usize,
+    /// Runners at work.
+    pub busy: usize,
+    pub max: u32,
+    /// How many to start now.
+    pub start: usize,
+}
+
+/// What is to be done about the jobs that wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    pub starts: Vec<Start>,
+    /// Jobs that no machine here is for.
+    pub others: Vec<String>,
+}
+
+/// `kinds` are those whose machines can be started here.
+pub fn plan(jobs: &[Job], runners: &[Runner], kinds: &[Startable], now: Timestamp) -> Plan {
+    let wants = |job: &Job, kind: &Startable| set(job.labels.iter()) == set(kind.labels.iter());
+    let start = |kind: &Startable| {
+        let waiting = jobs.iter().filter(|job| wants(job, kind)).count();
+        let own: Vec<&Runner> = runners.iter().filter(|runner| is_kind(runner, kind)).collect();
+        let busy = own.iter().filter(|runner| runner.busy).count();
+        let coming = own.iter().filter(|runner| !runner.busy && comes(runner, now)).count();
+        let room = usize::try_from(kind.max).unwrap_or(usize::MAX).saturating_sub(busy + coming);
+        let start = waiting.saturating_sub(coming).min(room);
+        Start { runner: kind.runner.clone(), arch: kind.arch.clone(), waiting, coming, busy, max: kind.max, start }
+    };
+    let others = jobs.iter().filter(|job| !kinds.iter().any(|kind| wants(job, kind)));
+    let others = others.map(|job| plain(&format!("{} ({})", job.name, job.labels.join(", ")))).collect();
+    Plan { starts: kinds.iter().map(start).collect(), others }
+}
+
+/// Whether it was made here for this kind of machine.
+fn is_kind(runner: &Runner, kind: &Startable) -> bool {
+    let made_here = Name::parse(&runner.name).is_some_and(|name| name.arch == kind.arch);
+    made_here && set(kind.labels.iter()).is_subset(&runner.label_names().map(str::to_lowercase).collect())
+}
+
+fn comes(runner: &Runner, now: Timestamp) -> bool {
+    let young = |name: Name| Duration::try_from(now.duration_since(name.created)).is_ok_and(|age| age < STARTING);
+    runner.is_online() || Name::parse(&runner.name).is_some_and(young)
+}
+
+/// GitHub compares labels without regard to case and order.
+fn set<'a>(labels: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
+    labels.map(|label| label.to_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_795_000_000).unwrap()
+    }
+
+    fn kind(max: u32) -> Startable {
+        let labels = ["self-hosted", "linux", "riscv64"].map(String::from).into();
+        Startable { runner: "own".into(), arch: "riscv64".into(), labels, max }
+    }
+
+    fn job(id: u64, labels: &[&str]) -> Job {
+        serde_json::from_value(serde_json::json!({"id": id, "name": "j", "status": "queued", "labels": labels}))
+            .unwrap()
+    }
+
+    fn runner(minutes: u64, arch: &str, status: &str, busy: bool, labels: &[&str]) -> Runner {
+        let name = Name::fresh(arch, now() - Duration::from_secs(minutes * 60));
+        let labels: Vec<_> = labels.iter().map(|label| serde_json::json!({"name": label})).collect();
+        let value = serde_json::json!({"id": 1, "name": name, "status": status, "busy": busy, "labels": labels});
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn machines_are_started_for_jobs_that_ask_for_exactly_them_up_to_the_limit() {
+        const LABELS: [&str; 3] = ["self-hosted", "linux", "riscv64"];
+        let wait = |count| -> Vec<Job> { (0..count).map(|id| job(id, &["RISCV64", "self-hosted", "Linux"])).collect() };
+        let idle = || runner(500, "riscv64", "online", false, &LABELS);
+        let busy = || runner(500, "riscv64", "online", true, &LABELS);
+        let coming = || runner(5, "riscv64", "offline", false, &LABELS);
+        let dead = || runner(31, "riscv64", "offline", false, &LABELS);
+        let other = || runner(5, "loong64", "online", false, &LABELS);
+        let bare = || runner(5, "riscv64", "online", false, &["riscv64"]);
+        for (jobs, runners, max, expected) in [
+            (wait(0), vec![], 2, 0),
+            (wait(1), vec![], 2, 1),
+            (wait(5), vec![], 2, 2),
+            (wait(5), vec![busy()], 2, 1),
+            (wait(5), vec![busy(), busy(), busy()], 2, 0),
+            (wait(1), vec![idle()], 2, 0),
+            (wait(1), vec![coming()], 2, 0),
+            (wait(2), vec![coming()], 2, 1),
+            (wait(2), vec![dead(), other(), bare()], 2, 2),
+            (wait(1), vec![], 0, 0),
+            (vec![job(1, &["riscv64"])], vec![], 2, 0),
+            (vec![job(1, &["self-hosted", "linux", "riscv64", "gpu"])], vec![], 2, 0),
+        ] {
+            let plan = plan(&jobs, &runners, &[kind(max)], now());
+            assert_eq!(plan.starts[0].start, expected, "{plan:?}");
+        }
+        let plan = plan(&[job(1, &["gpu"])], &[], &[kind(2)], now());
+        assert_eq!(plan.others, ["j (gpu)"]);
+    }
+}

@@ -1,0 +1,46 @@
+//! Rules for `targets/requests.yaml`.
+
+use std::collections::BTreeSet;
+
+use model::{FieldKind, FormField, RequestData, RunnerData};
+
+use crate::document::{Document, at};
+
+/// `runners` is None where its file has problems of its own.
+pub(crate) fn requests(file: &mut Document<'_>, content: &RequestData, runners: Option<&RunnerData>) {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for (i, form) in content.forms.iter().enumerate() {
+        let (name, path) = (&form.provider, at!["forms", i, "provider"]);
+        file.require(seen.insert(name), path, format!("{name} is given twice; delete one of the two"));
+        let known = runners.is_none_or(|runners| runners.provider(name).is_some());
+        file.require(known, path, format!("{name} is no provider of runners.yaml; add it there, or correct the name"));
+        let path = at!["forms", i, "open"];
+        file.require(form.open.starts_with("https://"), path, "must be an https address");
+        file.require(!form.title.trim().is_empty(), at!["forms", i, "title"], "must not be empty");
+        file.require(!form.how.trim().is_empty(), at!["forms", i, "how"], "must say how it is sent");
+        let mut keys: BTreeSet<&str> = BTreeSet::new();
+        for (j, field) in form.fields.iter().enumerate() {
+            let path = at!["forms", i, "fields", j, "key"];
+            file.require(keys.insert(&field.key), path, format!("{} is given twice; delete one of the two", field.key));
+            file.require(is_key(&field.key), path, "must be lower-case letters, digits, _ and -");
+            check_field(file, i, j, field);
+        }
+    }
+}
+
+fn check_field(file: &mut Document<'_>, i: usize, j: usize, field: &FormField) {
+    let path = at!["forms", i, "fields", j, "ask"];
+    file.require(!field.ask.trim().is_empty(), path, "must say what is asked");
+    let path = at!["forms", i, "fields", j, "values"];
+    let choice = field.kind == FieldKind::Choice;
+    file.require(!choice || field.values.len() > 1, path, "must name at least two: the field is a choice");
+    file.require(choice || field.values.is_empty(), path, "must not be given: the field is no choice");
+    if let Some(proposed) = field.proposed.as_ref().filter(|_| choice) {
+        let path = at!["forms", i, "fields", j, "proposed"];
+        file.require(field.values.contains(proposed), path, "must be one of the values");
+    }
+}
+
+fn is_key(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c))
+}

@@ -1,0 +1,119 @@
+//! Rules for `targets/runners.yaml`. What is downloaded onto a machine is named by its digest, or not at all.
+
+use std::collections::BTreeSet;
+
+use model::{Agent, MatrixData, Owner, RunnerData};
+
+use super::words::{is_major_minor, is_name};
+use crate::document::{Document, at};
+
+/// `matrix` is None where its file has problems of its own.
+pub(crate) fn runners(
+    file: &mut Document<'_>,
+    content: &RunnerData,
+    architectures: &[&str],
+    matrix: Option<&MatrixData>,
+) {
+    let names: Vec<&str> = content.providers.iter().map(|provider| provider.name.as_str()).collect();
+    check_names(file, "providers", "name", &names);
+    for (i, provider) in content.providers.iter().enumerate() {
+        file.require(!provider.title.trim().is_empty(), at!["providers", i, "title"], "must not be empty");
+        file.require(!provider.apply.trim().is_empty(), at!["providers", i, "apply"], "must say how one comes to it");
+        for (j, link) in provider.links.iter().enumerate() {
+            file.require(is_https(link), at!["providers", i, "links", j], "must be an https address");
+        }
+    }
+    let names: Vec<&str> = content.agents.iter().map(|agent| agent.name.as_str()).collect();
+    check_names(file, "agents", "name", &names);
+    for (i, agent) in content.agents.iter().enumerate() {
+        check_agent(file, i, agent, architectures);
+    }
+    let names: Vec<&str> = content.clouds.iter().map(|cloud| cloud.name.as_str()).collect();
+    check_names(file, "clouds", "name", &names);
+    for (i, cloud) in content.clouds.iter().enumerate() {
+        let rule = "must be a microversion, such as \"2.79\"";
+        file.require(is_major_minor(&cloud.microversion), at!["clouds", i, "microversion"], rule);
+    }
+    check_machines(file, content, matrix);
+    for (arch, label) in &content.default_labels {
+        let known = is_known(arch, architectures);
+        let path = at!["default_labels", arch];
+        file.require(known, path, format!("{arch} is none of {}", architectures.join(", ")));
+        file.require(!label.is_empty(), path, "must not be empty");
+    }
+}
+
+fn check_names(file: &mut Document<'_>, list: &str, key: &str, names: &[&str]) {
+    for (i, name) in names.iter().enumerate() {
+        let path = at![list, i, key];
+        file.require(is_name(name), path, "must be lower-case letters, digits and -");
+        file.require(!names[..i].contains(name), path, format!("{name} is given twice; delete one of the two"));
+    }
+}
+
+fn check_agent(file: &mut Document<'_>, i: usize, agent: &Agent, architectures: &[&str]) {
+    let numbers = |text: &str| text.split('.').all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()));
+    file.require(numbers(&agent.version), at!["agents", i, "version"], "must be a version without v, such as 2.337.0");
+    file.require(is_https(&agent.source), at!["agents", i, "source"], "must be an https address");
+    for (arch, download) in &agent.downloads {
+        let known = is_known(arch, architectures);
+        let path = at!["agents", i, "downloads", arch];
+        file.require(known, path, format!("{arch} is none of {}", architectures.join(", ")));
+        let path = at!["agents", i, "downloads", arch, "url"];
+        file.require(is_https(&download.url), path, "must be an https address");
+        let rule = format!("must name version {}: this is another one", agent.version);
+        file.require(download.url.contains(&agent.version), path, rule);
+        let digits = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        let good = download.sha256.len() == 64 && download.sha256.chars().all(digits);
+        let path = at!["agents", i, "downloads", arch, "sha256"];
+        file.require(good, path, "must be a SHA-256: 64 digits of 0-9a-f");
+    }
+}
+
+fn check_machines(file: &mut Document<'_>, content: &RunnerData, matrix: Option<&MatrixData>) {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for (i, machine) in content.machines.iter().enumerate() {
+        let path = at!["machines", i, "runner"];
+        let name = &machine.runner;
+        file.require(seen.insert(name), path, format!("{name} is given twice; delete one of the two"));
+        let of_matrix = matrix.and_then(|matrix| matrix.runners.iter().find(|runner| runner.name == *name));
+        if matrix.is_some() && of_matrix.is_none() {
+            file.refuse(path, format!("{name} is no runner of matrix.yaml; add it there, or correct the name"));
+        }
+        let path = at!["machines", i, "provider"];
+        known(file, path, &machine.provider, content.providers.iter().map(|provider| provider.name.as_str()));
+        if let Some(agent) = &machine.agent {
+            let path = at!["machines", i, "agent"];
+            known(file, path, agent, content.agents.iter().map(|agent| agent.name.as_str()));
+        }
+        if let Some(runner) = of_matrix {
+            let path = at!["machines", i, "agent"];
+            let own = runner.owner == Owner::Own;
+            file.require(!own || machine.agent.is_some(), path, "must be given: the machine is the project's own");
+            file.require(own || machine.agent.is_none(), path, "must not be given: the provider brings its own");
+            file.require(!own || machine.max > 0, at!["machines", i, "max"], "must be at least 1");
+        }
+        if let Some(server) = &machine.server {
+            let path = at!["machines", i, "server", "cloud"];
+            known(file, path, &server.cloud, content.clouds.iter().map(|cloud| cloud.name.as_str()));
+        }
+    }
+    for runner in matrix.into_iter().flat_map(|matrix| &matrix.runners) {
+        let rule = format!("must say who gives the runner {} of matrix.yaml", runner.name);
+        file.require(seen.contains(runner.name.as_str()), at!["machines"], rule);
+    }
+}
+
+/// That there is no architecture at all is said once, elsewhere.
+fn is_known(arch: &str, architectures: &[&str]) -> bool {
+    architectures.is_empty() || architectures.contains(&arch)
+}
+
+fn known<'a>(file: &mut Document<'_>, path: &[crate::tree::Step], name: &str, names: impl Iterator<Item = &'a str>) {
+    let names: Vec<&str> = names.collect();
+    file.require(names.contains(&name), path, format!("{name} is none of {}", names.join(", ")));
+}
+
+fn is_https(text: &str) -> bool {
+    text.strip_prefix("https://").is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
+}

@@ -1,0 +1,107 @@
+//! Whose runners, and who asks: common to all that speak to GitHub.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args as ClapArgs;
+use runner::{App, Credentials, Error, Scope, Secret};
+
+/// A token is given by the name of a variable or file: the command line can be read by everybody on the machine.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Access {
+    /// Runners of this repository
+    #[arg(long, value_name = "OWNER/NAME", conflicts_with = "org")]
+    pub(crate) repo: Option<String>,
+    /// Runners of this organisation
+    #[arg(long, value_name = "ORG")]
+    pub(crate) org: Option<String>,
+    /// GitHub's API; plain http only to this machine
+    #[arg(long, value_name = "URL", env = "GITHUB_API_URL", default_value = "https://api.github.com")]
+    pub(crate) api_url: String,
+    /// The environment variable with the token
+    #[arg(long, value_name = "NAME", default_value = "GITHUB_RUNNER_TOKEN")]
+    pub(crate) token_env: String,
+    /// A file with the token
+    #[arg(long, value_name = "FILE", conflicts_with = "app_id")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// A GitHub App, by its id or client id
+    #[arg(long, value_name = "ID", requires_all = ["installation_id", "app_key_file"])]
+    pub(crate) app_id: Option<String>,
+    /// Where the App is installed
+    #[arg(long, value_name = "N", requires = "app_id")]
+    pub(crate) installation_id: Option<u64>,
+    /// The App's private key, a PEM file
+    #[arg(long, value_name = "FILE", requires = "app_id")]
+    pub(crate) app_key_file: Option<PathBuf>,
+    /// Longest wait for a limit of the server, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub(crate) max_wait: u64,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub(crate) struct Output {
+    /// Print the requests, with secrets as ***, and send none that changes anything
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Access {
+    pub(crate) fn scope(&self) -> Result<Scope, Error> {
+        match (&self.repo, &self.org) {
+            (Some(repo), _) => Scope::repo(repo),
+            (None, Some(org)) => Scope::org(org),
+            (None, None) => Err(Error::Config("whose runners? give --repo OWNER/NAME or --org ORG".into())),
+        }
+    }
+
+    /// Who asks. In a dry run nobody has to.
+    pub(crate) fn credentials(&self, scope: &Scope) -> Result<Credentials, Error> {
+        if let (Some(id), Some(installation), Some(file)) = (&self.app_id, self.installation_id, &self.app_key_file) {
+            return Ok(Credentials::App(Box::new(App::new(id, installation, &from_file(file)?, scope)?)));
+        }
+        let token = match &self.token_file {
+            Some(file) => Some(from_file(file)?),
+            None => from_env(&self.token_env),
+        };
+        match token {
+            Some(token) => Ok(Credentials::Token(token)),
+            None if self.output.dry_run => Ok(Credentials::None),
+            None => Err(Error::Config(format!(
+                "no token: put one into the variable {}, or give --token-env, --token-file or --app-id; it needs \
+                 Administration: write on the repository, or Self-hosted runners: write on the organisation",
+                self.token_env
+            ))),
+        }
+    }
+}
+
+/// The value of the variable with this name; None where it is not set, or empty.
+pub(super) fn from_env(name: &str) -> Option<Secret> {
+    let secret = Secret::new(&std::env::var(name).ok()?);
+    (!secret.is_empty()).then_some(secret)
+}
+
+/// The content of a file that others must not be able to read.
+pub(super) fn from_file(file: &std::path::Path) -> Result<Secret, Error> {
+    read(file).map_err(|error| Error::Config(format!("{error:#}")))
+}
+
+fn read(file: &std::path::Path) -> anyhow::Result<Secret> {
+    use std::os::unix::fs::PermissionsExt;
+    let what = || format!("failed to read the secret in {}", file.display());
+    let meta = std::fs::metadata(file).with_context(what)?;
+    // What `<(…)` gives is no file, and nobody else's.
+    if meta.is_file() && meta.permissions().mode() & 0o077 != 0 {
+        bail!("others can read {0}: chmod 600 {0}, and think about a new secret", file.display());
+    }
+    let secret = Secret::new(&std::fs::read_to_string(file).with_context(what)?);
+    if secret.is_empty() {
+        bail!("{} is empty", file.display());
+    }
+    Ok(secret)
+}

@@ -1,0 +1,206 @@
+//! `cargo xtask runner`: machines of rare architectures as runners of CI. What is decided is in the crate `runner`; here are
+//! options, files and output.
+//!
+//! It has exit codes of its own: 0 ok, 2 usage, 3 no access, 4 conflict or busy, 5 the other side, 6 refused by a rule.
+
+mod audit;
+mod clouds;
+mod doctor;
+mod gc;
+mod gitlab;
+mod jit;
+mod labels;
+mod list;
+mod local;
+mod machine;
+mod machines;
+mod private;
+mod providers;
+mod request;
+mod scale;
+mod stop;
+mod table;
+mod token;
+mod up;
+mod userdata;
+
+use std::path::Path;
+use std::time::Duration;
+
+use ::runner::github::{Github, Runner};
+use ::runner::policy::ArchNames;
+use ::runner::{Config, Credentials, Error, Planned, Secret, plain};
+use proc::{interrupt, progress};
+use serde_json::{Value, json};
+use targets::Catalogue;
+
+use super::{print, print_json};
+use crate::args::{Access, Output, Places, RunnerCommand, RunnerOptions};
+use crate::failure::Failure;
+use crate::github;
+use crate::paths;
+
+/// Before a call that failed is repeated.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a subcommand has to say in the end.
+struct Shown {
+    code: u8,
+    text: String,
+    json: Value,
+}
+
+/// How it can end badly: with a code of its own, or as other commands do.
+enum Ended {
+    Own(Error),
+    Other(Failure),
+}
+
+/// Returns the exit code.
+pub(crate) fn run(places: &Places, options: &RunnerOptions) -> Result<u8, Failure> {
+    let data = &paths::targets(places);
+    let home = places.home.as_ref().filter(|home| !home.is_empty()).map(Path::new);
+    let ended = match &options.command {
+        RunnerCommand::Providers(options) => providers::run(data, options),
+        RunnerCommand::Token(options) => token::run(options),
+        RunnerCommand::Jit(options) => jit::run(data, options),
+        RunnerCommand::List(options) => list::run(options),
+        RunnerCommand::Labels(options) => labels::run(options),
+        RunnerCommand::Rm(options) => list::rm(options),
+        RunnerCommand::Gc(options) => gc::run(data, home, options),
+        RunnerCommand::Scale(options) => scale::run(data, home, options),
+        RunnerCommand::Audit(options) => audit::run(data, options),
+        RunnerCommand::Userdata(options) => machines::ended(userdata::run(data, options)),
+        RunnerCommand::Request(options) => machines::ended(request::run(data, options)),
+        RunnerCommand::Start(options) => machines::ended(up::run(places, home, options)),
+        RunnerCommand::Doctor(options) => machines::ended(doctor::run(places, options)),
+        RunnerCommand::Gitlab(options) => gitlab::run(data, options),
+    };
+    match ended {
+        Ok(code) => Ok(code),
+        Err(Ended::Other(failure)) => Err(failure),
+        Err(Ended::Own(error)) => {
+            progress::say(&format!("error: {error}"));
+            Ok(if interrupt::requested() { 130 } else { error.code() })
+        }
+    }
+}
+
+/// Asks GitHub, and prints what came of it: in a dry run the requests, and otherwise the result.
+fn with_github(access: &Access, work: impl FnOnce(&Github) -> Result<Shown, Ended>) -> Result<u8, Ended> {
+    let github = open(access)?;
+    finish(access.output, work(&github), || github.planned())
+}
+
+fn open(access: &Access) -> Result<Github, Error> {
+    let scope = access.scope()?;
+    let config = config(&access.api_url, access.credentials(&scope)?, access.output, access.max_wait);
+    Github::new(scope, config)
+}
+
+fn config(url: &str, credentials: Credentials, output: Output, max_wait: u64) -> Config {
+    if let Credentials::Token(token) = &credentials {
+        mask(token);
+    }
+    Config {
+        url: url.to_owned(),
+        credentials,
+        dry_run: output.dry_run,
+        patience: Duration::from_secs(max_wait),
+        pause: PAUSE,
+        on_secret: mask,
+    }
+}
+
+fn finish(output: Output, result: Result<Shown, Ended>, planned: impl FnOnce() -> Vec<Planned>) -> Result<u8, Ended> {
+    if output.dry_run && matches!(result, Ok(_) | Err(Ended::Own(Error::DryRun))) {
+        show_planned(output, &planned())?;
+        return Ok(0);
+    }
+    let shown = result?;
+    if output.json {
+        print_json(&shown.json)?
+    } else {
+        print(&shown.text)
+    }
+    Ok(shown.code)
+}
+
+fn show_planned(output: Output, planned: &[Planned]) -> Result<(), Ended> {
+    progress::say("dry run: nothing was changed");
+    if output.json {
+        return Ok(print_json(&json!({ "requests": planned }))?);
+    }
+    for request in planned {
+        let sent = if request.sent { "  (sent: it only reads)" } else { "" };
+        let mut text = format!("{} {}{sent}\n", request.method, request.url);
+        text.extend(request.headers.iter().map(|(name, value)| format!("  {name}: {value}\n")));
+        text.extend(request.body.iter().map(|body| format!("  {body}\n")));
+        print(&text);
+    }
+    Ok(())
+}
+
+/// In Actions the runner of the job replaces it wherever it appears.
+fn mask(secret: &Secret) {
+    for line in secret.expose().lines().filter(|line| !line.is_empty()) {
+        github::command(&report::github::mask(line));
+    }
+}
+
+/// The runner with this id or name. A name may be a number, but ids come first.
+fn find(github: &Github, given: &str) -> Result<Runner, Ended> {
+    if let Ok(id) = given.parse()
+        && let Some(runner) = github.runner(id)?
+    {
+        return Ok(runner);
+    }
+    let mut named = github.runners(Some(given))?;
+    match (named.pop(), named.is_empty()) {
+        (Some(runner), true) => Ok(runner),
+        (Some(_), false) => {
+            Err(Error::Config(format!("several runners are called {}: give the id", plain(given))).into())
+        }
+        (None, _) => {
+            let text = format!("{} has no runner {}; `runner list` shows them", github.scope(), plain(given));
+            Err(Error::Config(text).into())
+        }
+    }
+}
+
+fn names(catalogue: &Catalogue) -> ArchNames {
+    ArchNames::new(&catalogue.targets, &catalogue.runners)
+}
+
+fn shown(text: String, json: Value) -> Shown {
+    Shown { code: 0, text, json }
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended::Own(error)
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Ended {
+        Ended::Other(failure)
+    }
+}
+
+impl From<targets::Invalid> for Ended {
+    fn from(invalid: targets::Invalid) -> Ended {
+        Ended::Other(invalid.into())
+    }
+}
+
+impl From<targets::Unknown> for Ended {
+    fn from(unknown: targets::Unknown) -> Ended {
+        Ended::Other(unknown.into())
+    }
+}
+
+/// Plain data is always JSON; were it not, that would be a bug of ours.
+fn value(data: &impl serde::Serialize) -> Result<Value, Ended> {
+    serde_json::to_value(data).map_err(|error| Ended::Other(Failure::from(anyhow::Error::from(error))))
+}

@@ -1,0 +1,211 @@
+//! `cargo xtask runner up --local`: the agent on this machine, for one job.
+//!
+//! It has the rights of the user who starts it, so that must not be root, and its jobs can read whatever that user can:
+//! no token of GitHub should be among it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::runner::github::{Github, JitRequest};
+use ::runner::policy;
+use cloud::userdata::{Agent, AgentKind};
+use model::{Exit, Secret};
+use proc::daemon::tail;
+use proc::deadline::{OnInterrupt, Probe, until};
+use proc::exec::{self, Shell, cmd};
+use proc::progress::{Phase, say};
+use proc::{Daemon, Scratch, Spec};
+use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
+use serde_json::json;
+use targets::Catalogue;
+
+use super::stop::Stop;
+use super::{machine, userdata};
+use crate::args::RunnerUpOptions;
+use crate::commands::{host_target, print, print_json};
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+const UNPACK: Duration = Duration::from_secs(300);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// For an agent that was asked to end: it tells GitHub.
+const GRACE: Duration = Duration::from_secs(30);
+/// The agent's own exit code for a version that GitHub no longer takes.
+const DEPRECATED: i32 = 7;
+const LAST_LINES: usize = 30;
+/// The agent takes its configuration from there; a command line could be read by everybody.
+const VARIABLE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
+
+/// What is started, and who has to be told when it never was.
+struct Ready {
+    jit: Secret,
+    registered: Option<(Github, u64)>,
+}
+
+pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> {
+    let catalogue = Catalogue::load(&paths.targets).map_err(Failure::from)?;
+    let target = host_target(&catalogue)?;
+    if let Some(name) = &options.arch
+        && catalogue.target(name)?.name != target.name
+    {
+        return Err(Stop::Usage(format!("--local is this machine, and it is {}, not {name}", target.name)));
+    }
+    if geteuid().is_root() {
+        let text =
+            "refused: a job on a runner of root can do anything to this machine; start it as a user without rights";
+        return Err(Stop::Policy(text.into()));
+    }
+    let agent = machine::agent(&catalogue, target, &options.make.worker)?;
+    cloud::check_address(&agent.url, "the agent's address")?;
+    if options.access.output.dry_run {
+        return dry(&catalogue, options, &target.name, &agent);
+    }
+    let ready = match &options.jit {
+        Some(file) => Ready { jit: userdata::read(file)?, registered: None },
+        None => {
+            allowed(options)?;
+            // The archive first: it is what fails most often, and nothing is registered then.
+            archive(paths, &agent)?;
+            register(&catalogue, options, &target.name)?
+        }
+    };
+    // Others of this user cannot read our memory and environment any more, and those are what a job is.
+    if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
+        say("warning: a job may be able to read the environment of this command");
+    }
+    let ended = serve(paths, &agent, &ready, options.make.worker.minutes);
+    let gone = ready.registered.as_ref().map(|(github, id)| github.for_teardown().delete(*id));
+    if let Some(Err(error)) = gone {
+        say(&format!("warning: the runner stays, `cargo xtask runner gc` removes it: {error}"));
+    }
+    let log = ended?;
+    if options.access.output.json {
+        Ok(print_json(&json!({ "agent": agent.url, "log": log }))?)
+    } else {
+        Ok(print(&log))
+    }
+}
+
+/// Nothing of GitHub's may lie around where a job can read it, and what stays is not for the public.
+fn allowed(options: &RunnerUpOptions) -> Result<(), Stop> {
+    if let Some(file) = options.access.token_file.as_ref().or(options.access.app_key_file.as_ref()) {
+        return Err(Stop::Policy(format!(
+            "refused: a job runs as this user and can read {}; make the configuration elsewhere with `cargo xtask runner \
+             jit`, and give it here with --jit",
+            file.display()
+        )));
+    }
+    say("warning: a job runs as this user, and may find the token where it came from; --jit FILE needs none here");
+    Ok(())
+}
+
+fn register(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str) -> Result<Ready, Stop> {
+    let github = super::open(&options.access)?;
+    let repository = github.repository()?;
+    let groups = github.groups()?;
+    policy::registration(repository.as_ref(), &groups, options.allow_persistent_public)
+        .map_err(|error| Stop::Policy(format!("{error} (a machine that is used again is one that stays)")))?;
+    let jit = github.create_jit(&asked(catalogue, options, arch, &github)?)?;
+    say(&format!("{} is registered", jit.runner));
+    Ok(Ready { jit: jit.config, registered: Some((github, jit.runner.id)) })
+}
+
+fn asked(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, github: &Github) -> Result<JitRequest, Stop> {
+    let target = catalogue.target(arch)?;
+    let chosen = machine::one(catalogue, target, options.runner.as_deref(), options.make.worker.provider.as_deref())?;
+    let labels = chosen.runner.labels.clone();
+    policy::labels(&super::names(catalogue), arch, &labels)?;
+    let group = github.group(options.group.as_deref())?;
+    Ok(JitRequest { arch: arch.to_owned(), name: None, group, labels })
+}
+
+/// Runs the agent to the end of its job; returns the end of its log.
+fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<String, Stop> {
+    let archive = archive(paths, agent)?;
+    let place = Scratch::create(&paths.cache, "runner").or_exit(Exit::Infrastructure)?;
+    let program = unpack(&archive, place.path(), agent.kind).or_exit(Exit::Infrastructure)?;
+    let log = place.path().join("agent.log");
+    let mut daemon = Daemon::start_clean(Spec {
+        name: "the agent".into(),
+        program,
+        args: if agent.kind == AgentKind::GithubActRunner { vec!["run".into()] } else { Vec::new() },
+        env: environment(place.path(), &ready.jit),
+        dir: Some(place.path().join("agent")),
+        log: log.clone(),
+        ledger: place.ledger(),
+    })
+    .or_exit(Exit::Infrastructure)?;
+    let phase = Phase::start("the agent");
+    let limit = Duration::from_secs(u64::from(minutes) * 60);
+    let ended = until("the end of the job", limit, LOOK_EVERY, OnInterrupt::Stop, || match daemon.ended() {
+        Some(status) => Probe::Ready(status),
+        None => {
+            phase.status(tail(&log, 1));
+            Probe::NotYet(tail(&log, 1))
+        }
+    });
+    if ended.is_err() {
+        daemon.stop(GRACE);
+    }
+    let last = tail(&log, LAST_LINES);
+    let status = ended.map_err(Stop::of_wait)?;
+    match status.code() {
+        Some(0) => {
+            phase.done("has had its job");
+            Ok(format!("{last}\n"))
+        }
+        Some(DEPRECATED) => Err(Stop::Remote(format!("GitHub takes no jobs for version {} any more", agent.version))),
+        _ => Err(Stop::Remote(format!("the agent ended with {status}:\n{last}"))),
+    }
+}
+
+fn archive(paths: &Paths, agent: &Agent) -> Result<PathBuf, Stop> {
+    let fetched = fetch::agent(&agent.url, &agent.sha256, &paths.cache);
+    fetched.map_err(|error| Stop::Remote(format!("{error:#}")))
+}
+
+/// Nothing of ours: there may be tokens in it.
+fn environment(place: &Path, jit: &Secret) -> BTreeMap<String, String> {
+    let path = |name: &str| place.join(name).display().to_string();
+    [
+        (VARIABLE, jit.expose().to_owned()),
+        ("ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE", "1".into()),
+        ("HOME", path("home")),
+        ("LANG", "C.UTF-8".into()),
+        ("PATH", "/usr/local/bin:/usr/bin:/bin".into()),
+        ("TMPDIR", path("tmp")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// Returns the program that is started.
+fn unpack(archive: &Path, place: &Path, kind: AgentKind) -> anyhow::Result<PathBuf> {
+    let folder = place.join("agent");
+    for dir in [&folder, &place.join("home"), &place.join("tmp")] {
+        std::fs::create_dir(dir)?;
+    }
+    let shell = Shell::new()?;
+    exec::run(cmd!(shell, "tar --extract --gzip --no-same-owner --file {archive} --directory {folder}"), UNPACK)?;
+    let program = folder.join(kind.program());
+    anyhow::ensure!(program.is_file(), "the agent's archive holds no {}", kind.program());
+    Ok(program)
+}
+
+fn dry(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, agent: &Agent) -> Result<(), Stop> {
+    let mut planned = Vec::new();
+    if options.jit.is_none() {
+        let github = super::open(&options.access)?;
+        match github.create_jit(&asked(catalogue, options, arch, &github)?) {
+            Err(::runner::Error::DryRun) => planned = github.planned(),
+            Err(error) => return Err(error.into()),
+            Ok(_) => return Err(Stop::Remote("a dry run has registered a runner".into())),
+        }
+    }
+    let start = format!("{} with {VARIABLE}=*** and nothing else of the environment", agent.kind.program());
+    if !options.access.output.json {
+        say(&format!("would fetch {} (SHA-256 {}) and start {start}", agent.url, agent.sha256));
+    }
+    super::machines::print_planned(options.access.output, planned, Vec::new())
+}

@@ -1,0 +1,106 @@
+//! Which machine of `targets/runners.yaml` is meant, and which agent is to be on it.
+
+use cloud::userdata::{Agent, AgentKind};
+use model::{Machinery, Runner, Target};
+use targets::Catalogue;
+
+use super::stop::Stop;
+use crate::args::WorkerOptions;
+
+/// A machine that can be made, or made a runner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chosen<'a> {
+    pub(crate) runner: &'a Runner,
+    pub(crate) machinery: &'a Machinery,
+}
+
+/// The machines of an architecture on which an agent of ours is, of one provider where one is given; first those that a
+/// cloud makes.
+pub(crate) fn of<'a>(catalogue: &'a Catalogue, target: &Target, provider: Option<&str>) -> Vec<Chosen<'a>> {
+    let runners = catalogue.matrix.runners.iter().filter(|runner| runner.arch == target.name);
+    let mut chosen: Vec<Chosen<'_>> = runners
+        .filter_map(|runner| Some(Chosen { runner, machinery: catalogue.runners.machinery(&runner.name)? }))
+        .filter(|chosen| chosen.machinery.agent.is_some())
+        .filter(|chosen| provider.is_none_or(|provider| chosen.machinery.provider == provider))
+        .collect();
+    chosen.sort_by_key(|chosen| chosen.machinery.server.is_none());
+    chosen
+}
+
+/// Refuses a provider that does not exist, or that brings its own runners.
+pub(crate) fn check_provider(catalogue: &Catalogue, name: &str) -> Result<(), Stop> {
+    let Some(provider) = catalogue.runners.provider(name) else {
+        let names: Vec<&str> = catalogue.runners.providers.iter().map(|provider| provider.name.as_str()).collect();
+        return Err(Stop::Usage(format!("unknown provider `{name}`; valid: {}", names.join(", "))));
+    };
+    let mut machines = catalogue.runners.machines.iter().filter(|machine| machine.provider == name);
+    if machines.clone().next().is_some() && machines.all(|machine| machine.agent.is_none()) {
+        let text =
+            format!("{} brings its own runners, and there is nothing to set up: {}", provider.title, provider.apply);
+        return Err(Stop::Usage(text));
+    }
+    Ok(())
+}
+
+/// What is installed: what was asked for, or what the machine has, or the first that there is for the architecture.
+pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOptions) -> Result<Agent, Stop> {
+    let machine = of(catalogue, target, options.provider.as_deref()).into_iter().next();
+    let machine = machine.or_else(|| of(catalogue, target, None).into_iter().next());
+    let usual = machine.and_then(|chosen| chosen.machinery.agent.as_deref());
+    let agents = &catalogue.runners.agents;
+    let first = || agents.iter().find(|agent| agent.downloads.contains_key(&target.name));
+    let agent = match options.agent.as_deref().or(usual) {
+        Some(name) => catalogue.runners.agent(name).ok_or_else(|| {
+            let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+            Stop::Usage(format!("unknown agent `{name}`; valid: {}", names.join(", ")))
+        })?,
+        None => first().ok_or_else(|| Stop::Usage(format!("no agent is known for {}", target.name)))?,
+    };
+    let kind = kind(agent)?;
+    if let (Some(url), Some(sha256)) = (&options.agent_url, &options.agent_sha256) {
+        return Ok(Agent { kind, version: "given".into(), url: url.clone(), sha256: sha256.clone() });
+    }
+    let download = agent.downloads.get(&target.name).ok_or_else(|| {
+        Stop::Usage(format!(
+            "no archive of {} {} for {} is pinned: add its url and sha256 to targets/runners.yaml after looking at the \
+             file ({}), or give --agent-url and --agent-sha256",
+            agent.name, agent.version, target.name, agent.source
+        ))
+    })?;
+    let (url, sha256) = (download.url.clone(), download.sha256.clone());
+    Ok(Agent { kind, version: agent.version.clone(), url, sha256 })
+}
+
+/// How it is started is not data: a script knows it.
+fn kind(agent: &model::Agent) -> Result<AgentKind, Stop> {
+    match agent.name.as_str() {
+        "actions-runner" => Ok(AgentKind::ActionsRunner),
+        "github-act-runner" => Ok(AgentKind::GithubActRunner),
+        other => Err(Stop::Usage(format!("how the agent `{other}` is started is not known here"))),
+    }
+}
+
+/// The one machine that is meant.
+pub(crate) fn one<'a>(
+    catalogue: &'a Catalogue,
+    target: &Target,
+    runner: Option<&str>,
+    provider: Option<&str>,
+) -> Result<Chosen<'a>, Stop> {
+    if let Some(provider) = provider {
+        check_provider(catalogue, provider)?;
+    }
+    let all = of(catalogue, target, provider);
+    let names = all.iter().map(|chosen| chosen.runner.name.as_str()).collect::<Vec<_>>().join(", ");
+    let found = all.into_iter().find(|chosen| runner.is_none_or(|runner| chosen.runner.name == runner));
+    found.ok_or_else(|| match (runner, names.is_empty()) {
+        (Some(runner), false) => {
+            Stop::Usage(format!("`{runner}` is no machine of {}'s that is made here; valid: {names}", target.name))
+        }
+        _ => Stop::Usage(format!(
+            "no machine of {} is made here: targets/runners.yaml names none with an agent{}",
+            target.name,
+            provider.map_or_else(String::new, |provider| format!(" of {provider}"))
+        )),
+    })
+}

@@ -1,0 +1,54 @@
+//! Files that hold a secret: never readable by others, there whole or not at all.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use ::runner::{Error, Secret};
+
+/// A file that is not there yet under its name. Dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Private {
+    file: File,
+    part: PathBuf,
+    to: PathBuf,
+    done: bool,
+}
+
+impl Private {
+    /// Makes sure that it can be written before the secret is asked for: what was registered and cannot be kept must be
+    /// deleted again.
+    pub(super) fn create(to: &Path) -> Result<Private, Error> {
+        let wrong = |error: std::io::Error| Error::Config(format!("failed to write {}: {error}", to.display()));
+        if to.is_dir() {
+            return Err(Error::Config(format!("{} is a folder; give --out a file", to.display())));
+        }
+        let mut part = to.as_os_str().to_owned();
+        part.push(format!(".{}.part", std::process::id()));
+        let part = PathBuf::from(part);
+        // `create_new` follows no link that somebody has put there.
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).map_err(wrong)?;
+        Ok(Private { file, part, to: to.to_owned(), done: false })
+    }
+
+    /// Takes the place of an older file; a link is replaced, not followed.
+    pub(super) fn write(mut self, secret: &Secret) -> Result<(), Error> {
+        let wrong =
+            |error: std::io::Error, to: &Path| Error::Config(format!("failed to write {}: {error}", to.display()));
+        let text = format!("{}\n", secret.expose());
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_all());
+        written.and_then(|()| std::fs::rename(&self.part, &self.to)).map_err(|error| wrong(error, &self.to))?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        if !self.done {
+            // It is empty, or what is in it is of no use to anybody.
+            let _ = std::fs::remove_file(&self.part);
+        }
+    }
+}

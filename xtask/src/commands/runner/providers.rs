@@ -1,0 +1,69 @@
+//! `runner providers`: who gives machines of which architecture. Nobody is asked: it is all in `targets/`.
+
+use std::path::Path;
+
+use model::{MatrixData, Provider, Runner, RunnerData};
+use serde_json::{Value, json};
+use targets::Catalogue;
+
+use super::table::table;
+use super::{Ended, print, print_json, value};
+use crate::args::ProvidersOptions;
+
+pub(super) fn run(data: &Path, options: &ProvidersOptions) -> Result<u8, Ended> {
+    let catalogue = Catalogue::load(data)?;
+    let (runners, matrix) = (&catalogue.runners, &catalogue.matrix);
+    let arch = options.arch.as_deref().map(|name| catalogue.target(name)).transpose()?.map(|target| &target.name);
+    let wanted = |runner: &&Runner| arch.is_none_or(|arch| runner.arch == *arch);
+    let of: Vec<&Runner> = matrix.runners.iter().filter(wanted).collect();
+    if options.json {
+        let of: Vec<Value> = of.iter().map(|runner| json_of(runner, runners)).collect::<Result<_, Ended>>()?;
+        print_json(&json!({ "runners": of, "providers": value(&named(runners, matrix, arch))? }))?;
+        return Ok(0);
+    }
+    let rows = of.iter().map(|runner| row(runner, runners));
+    print(&table(["ARCH", "RUNNER", "PROVIDER", "LABELS", "AGENT", "MAX", "HERE"], rows));
+    for provider in named(runners, matrix, arch) {
+        print(&paragraph(provider));
+    }
+    Ok(0)
+}
+
+/// Those of the runners of an architecture, or all.
+fn named<'a>(runners: &'a RunnerData, matrix: &MatrixData, arch: Option<&String>) -> Vec<&'a Provider> {
+    let Some(arch) = arch else { return runners.providers.iter().collect() };
+    let of = matrix.runners.iter().filter(|runner| runner.arch == *arch);
+    let names: Vec<&String> = of.filter_map(|runner| Some(&runners.machinery(&runner.name)?.provider)).collect();
+    runners.providers.iter().filter(|provider| names.contains(&&provider.name)).collect()
+}
+
+fn row(runner: &Runner, runners: &RunnerData) -> [String; 7] {
+    let machinery = runners.machinery(&runner.name);
+    let provider = machinery.map(|machinery| machinery.provider.clone()).unwrap_or_default();
+    let agent = machinery.and_then(|machinery| machinery.agent.clone()).unwrap_or_default();
+    let max = machinery.map(|machinery| machinery.max).filter(|max| *max > 0).map(|max| max.to_string());
+    let here = if runner.available { "yes" } else { "no" };
+    let labels = runner.labels.join(",");
+    [runner.arch.clone(), runner.name.clone(), provider, labels, agent, max.unwrap_or_default(), here.into()]
+}
+
+fn paragraph(provider: &Provider) -> String {
+    let Provider { name, title, apply, limits, links } = provider;
+    let mut text = format!("\n{name}: {title}\n  {apply}\n");
+    text.extend(limits.iter().map(|limit| format!("  - {limit}\n")));
+    text.extend(links.iter().map(|link| format!("  {link}\n")));
+    text
+}
+
+fn json_of(runner: &Runner, runners: &RunnerData) -> Result<Value, Ended> {
+    let machinery = runners.machinery(&runner.name);
+    let agent = machinery.and_then(|machinery| runners.agent(machinery.agent.as_deref()?));
+    let download = agent.and_then(|agent| agent.downloads.get(&runner.arch));
+    Ok(json!({
+        "runner": value(runner)?,
+        "provider": machinery.map(|machinery| &machinery.provider),
+        "agent": agent.map(|agent| json!({ "name": agent.name, "version": agent.version, "download": download })),
+        "max": machinery.map(|machinery| machinery.max),
+        "server": machinery.and_then(|machinery| machinery.server.as_ref()),
+    }))
+}

@@ -1,0 +1,80 @@
+//! `runner scale --once`: starts machines for the jobs that wait.
+
+use std::path::Path;
+
+use ::runner::github::Github;
+use ::runner::scale::{self, Start, Startable};
+use jiff::Timestamp;
+use proc::progress;
+use serde_json::json;
+use targets::Catalogue;
+
+use super::stop::Stop;
+use super::table::table;
+use super::up::{self, Order};
+use super::{Ended, Shown, shown, value, with_github};
+use crate::args::ScaleOptions;
+
+pub(super) fn run(data: &Path, home: Option<&Path>, options: &ScaleOptions) -> Result<u8, Ended> {
+    let catalogue = Catalogue::load(data)?;
+    let kinds = startable(&catalogue);
+    with_github(&options.access, |github| {
+        let (jobs, runners) = (github.queued_jobs()?, github.runners(None)?);
+        let plan = scale::plan(&jobs, &runners, &kinds, Timestamp::now());
+        let mut failed = None;
+        for wanted in plan.starts.iter().filter(|wanted| wanted.start > 0) {
+            for _ in 0..wanted.start {
+                if let Err(error) = start(&catalogue, github, home, wanted, options) {
+                    progress::say(&format!("no {}: {error}", wanted.runner));
+                    failed.get_or_insert(error.code());
+                    break;
+                }
+            }
+        }
+        plan.others.iter().for_each(|job| progress::say(&format!("no machine here is for the job {job}")));
+        let heading = ["RUNNER", "ARCH", "WAITING", "COMING", "BUSY", "MAX", "START"];
+        let shown = shown(table(heading, plan.starts.iter().map(row)), value(&json!({ "plan": value(&plan)? }))?);
+        Ok(Shown { code: failed.unwrap_or(0), ..shown })
+    })
+}
+
+/// The project's own machines that a cloud makes.
+fn startable(catalogue: &Catalogue) -> Vec<Startable> {
+    let kinds = catalogue.matrix.runners.iter().filter_map(|runner| {
+        let machinery = catalogue.runners.machinery(&runner.name).filter(|machinery| machinery.server.is_some())?;
+        let (name, arch, labels) = (runner.name.clone(), runner.arch.clone(), runner.labels.clone());
+        Some(Startable { runner: name, arch, labels, max: machinery.max })
+    });
+    kinds.collect()
+}
+
+/// Starts one machine, and waits for it.
+fn start(
+    catalogue: &Catalogue,
+    github: &Github,
+    home: Option<&Path>,
+    wanted: &Start,
+    options: &ScaleOptions,
+) -> Result<(), Stop> {
+    if options.access.output.dry_run {
+        progress::say(&format!("would start a {}", wanted.runner));
+        return Ok(());
+    }
+    let order = Order::new(catalogue, catalogue.target(&wanted.arch)?, Some(&wanted.runner), &options.make)?;
+    let started = up::make(github, home, &order)?;
+    progress::say(&format!("{} has come", started.name));
+    Ok(())
+}
+
+fn row(start: &Start) -> [String; 7] {
+    let Start { runner, arch, waiting, coming, busy, max, start } = start;
+    [
+        runner.clone(),
+        arch.clone(),
+        waiting.to_string(),
+        coming.to_string(),
+        busy.to_string(),
+        max.to_string(),
+        start.to_string(),
+    ]
+}

@@ -1,0 +1,125 @@
+//! How a command of `runner` about machines ends before it is done.
+
+use ::runner::Error;
+use cloud::{Fault, Kind};
+use proc::deadline::WaitError;
+use proc::interrupt::Interrupted;
+
+use super::Ended;
+use crate::failure::Failure;
+
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// A cloud, or how one is described.
+    Cloud(Fault),
+    /// GitHub.
+    Github(Error),
+    /// Options and files.
+    Usage(String),
+    /// Our own rules.
+    Policy(String),
+    /// Too late, or given up by the other side.
+    Remote(String),
+    Interrupted(String),
+    Other(Failure),
+}
+
+impl std::error::Error for Stop {}
+
+impl Stop {
+    /// A wait that came to nothing; what was hopeless may be one of these itself.
+    pub(crate) fn of_wait(error: WaitError) -> Stop {
+        match error {
+            WaitError::Interrupted { what, .. } => Stop::Interrupted(format!("stopped waiting for {what}")),
+            WaitError::Hopeless(error) => {
+                error.downcast::<Stop>().unwrap_or_else(|error| Stop::Remote(format!("{error:#}")))
+            }
+            late @ WaitError::TimedOut { .. } => Stop::Remote(late.to_string()),
+        }
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Stop::Cloud(fault) => match fault.kind {
+                Kind::Config => 2,
+                Kind::Auth => 3,
+                Kind::Conflict => 4,
+                Kind::Remote => 5,
+                Kind::Interrupted => 130,
+            },
+            Stop::Github(error) => error.code(),
+            Stop::Interrupted(_) => 130,
+            Stop::Usage(_) => 2,
+            Stop::Remote(_) => 5,
+            Stop::Policy(_) => 6,
+            Stop::Other(failure) => failure.exit.code(),
+        }
+    }
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stop::Cloud(fault) => write!(f, "{fault}"),
+            Stop::Github(error) => write!(f, "{error}"),
+            Stop::Usage(text) | Stop::Policy(text) | Stop::Remote(text) | Stop::Interrupted(text) => f.write_str(text),
+            Stop::Other(failure) => write!(f, "{:#}", failure.error),
+        }
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Stop {
+        Stop::Cloud(fault)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Github(error)
+    }
+}
+
+impl From<Ended> for Stop {
+    fn from(ended: Ended) -> Stop {
+        match ended {
+            Ended::Own(error) => Stop::Github(error),
+            Ended::Other(failure) => Stop::Other(failure),
+        }
+    }
+}
+
+/// GitHub's side has its own words for the same ends.
+impl From<Stop> for Ended {
+    fn from(stop: Stop) -> Ended {
+        let text = stop.to_string();
+        let error = match stop {
+            Stop::Other(failure) => return Ended::Other(failure),
+            Stop::Github(error) => error,
+            Stop::Interrupted(_) => Error::Interrupted(Interrupted),
+            Stop::Policy(_) => Error::Policy(text),
+            Stop::Usage(_) => Error::Config(text),
+            Stop::Remote(_) => Error::Remote { call: "the machine".into(), why: text, may_be_done: false },
+            Stop::Cloud(fault) => match fault.kind {
+                Kind::Config => Error::Config(text),
+                Kind::Conflict => Error::Conflict(text),
+                Kind::Interrupted => Error::Interrupted(Interrupted),
+                Kind::Auth => Error::NoAccess(text),
+                Kind::Remote => Error::Remote { call: "the cloud".into(), why: text, may_be_done: fault.unsure },
+            },
+        };
+        Ended::Own(error)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Other(failure)
+    }
+}
+
+impl From<targets::Unknown> for Stop {
+    fn from(unknown: targets::Unknown) -> Stop {
+        Stop::Other(unknown.into())
+    }
+}

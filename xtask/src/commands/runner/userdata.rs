@@ -1,0 +1,114 @@
+//! `cargo xtask runner userdata`: what a new machine is told at its first start.
+
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use anyhow::anyhow;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cloud::userdata::{LARGEST, Worker, render};
+use model::{Exit, Secret};
+use proc::progress;
+use serde::Serialize;
+use targets::Catalogue;
+
+use super::machine;
+use super::private::Private;
+use super::stop::Stop;
+use crate::args::UserdataOptions;
+use crate::commands::{print, print_json};
+use crate::failure::OrExit;
+
+/// Stands for the configuration in a dry run without one.
+const MASK: &str = "***";
+/// A configuration has some thousand bytes.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// The keys of `--json`.
+#[derive(Serialize)]
+struct Made<'a> {
+    name: &'a str,
+    arch: &'a str,
+    agent: String,
+    version: &'a str,
+    bytes: usize,
+    largest: usize,
+    out: Option<String>,
+}
+
+pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop> {
+    let catalogue = Catalogue::load(targets).map_err(crate::failure::Failure::from)?;
+    let target = catalogue.target(&options.arch)?;
+    if let Some(provider) = &options.worker.provider {
+        machine::check_provider(&catalogue, provider)?;
+    }
+    let agent = machine::agent(&catalogue, target, &options.worker)?;
+    let jit = options.jit.as_deref().map(read).transpose()?;
+    let name = options.name.clone().or_else(|| name_in(jit.as_ref()?));
+    let name = name.unwrap_or_else(|| format!("{}-{}", ::runner::PREFIX, target.name));
+    let shown = jit.is_none();
+    let worker = Worker {
+        name,
+        agent,
+        // Base64, so that the check of the real one holds for it, too.
+        jit: jit.unwrap_or_else(|| Secret::new(STANDARD.encode(MASK))),
+        packages: options.worker.packages.clone(),
+        minutes: options.worker.minutes,
+        keep_default_user: options.worker.keep_default_user,
+    };
+    let text = render(&worker)?;
+    let masked = worker.jit.masked_in(text.expose());
+    let made = Made {
+        name: &worker.name,
+        arch: &target.name,
+        agent: worker.agent.url.clone(),
+        version: &worker.agent.version,
+        bytes: text.expose().len(),
+        largest: LARGEST,
+        out: options.out.as_ref().map(|file| file.display().to_string()),
+    };
+    if options.dry_run || shown {
+        return if options.json { Ok(print_json(&made)?) } else { Ok(print(&format!("{masked}\n"))) };
+    }
+    deliver(options, &text, &made)
+}
+
+/// To the file, or to whoever reads stdout; a terminal would keep it in its history of lines.
+fn deliver(options: &UserdataOptions, text: &Secret, made: &Made<'_>) -> Result<(), Stop> {
+    match &options.out {
+        Some(file) => {
+            Private::create(file)?.write(text)?;
+            progress::say(&format!("{}: {} bytes of user data for {}", file.display(), made.bytes, made.name));
+            if options.json { Ok(print_json(made)?) } else { Ok(()) }
+        }
+        None if options.json => {
+            Err(Stop::Usage("--json tells what was made: give --out FILE for the text itself".into()))
+        }
+        None if std::io::stdout().is_terminal() && !options.reveal => {
+            Err(Stop::Policy("the user data holds a key: give --out FILE, or --reveal to print it here".into()))
+        }
+        None => Ok(print(&format!("{}\n", text.expose()))),
+    }
+}
+
+pub(super) fn read(file: &Path) -> Result<Secret, Stop> {
+    let mut bytes = Vec::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().take(LARGEST_FILE).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(file).and_then(|open| open.take(LARGEST_FILE).read_to_end(&mut bytes))
+    };
+    read.map_err(|error| Stop::Usage(format!("failed to read the configuration {}: {error}", file.display())))?;
+    let text = String::from_utf8(bytes).map_err(|_| anyhow!("{} is no text", file.display())).or_exit(Exit::Usage)?;
+    Ok(Secret::new(text))
+}
+
+/// `agentName` of the settings in a just-in-time configuration.
+fn name_in(jit: &Secret) -> Option<String> {
+    let files: serde_json::Value = serde_json::from_slice(&STANDARD.decode(jit.expose()).ok()?).ok()?;
+    let settings = STANDARD.decode(files.get(".runner")?.as_str()?).ok()?;
+    let settings = settings.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&settings);
+    let settings: serde_json::Value = serde_json::from_slice(settings).ok()?;
+    let name = settings.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case("agentName"))?.1;
+    name.as_str().map(str::to_owned)
+}

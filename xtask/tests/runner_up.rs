@@ -1,0 +1,253 @@
+//! `runner up` against a cloud and a GitHub in memory: it ends with a server whose runner is online, or with nothing; and
+//! wherever it is killed, `runner gc` finds what is left.
+
+#[path = "../crates/cloud/tests/fake/mod.rs"]
+#[expect(dead_code, reason = "parts of the fake are for other tests")]
+mod fake;
+#[expect(dead_code, reason = "the other half is for live.rs")]
+mod harness;
+mod hub;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use fake::http::Reply;
+use fake::{CREDENTIAL, Fake, Hook, Moment, Rule, SECRET};
+use harness::{Ended, Place, send, wait};
+use hub::{Hub, TOKEN};
+use proc::deadline::Probe;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const CREATE: &str = "POST /compute/v2.1/servers";
+
+struct World {
+    place: Place,
+    cloud: Fake,
+    hub: Hub,
+}
+
+impl World {
+    fn new() -> World {
+        let cloud = Fake::start();
+        World { place: Place::new(), hub: Hub::start(&cloud), cloud }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.place.command(&["runner"]);
+        command.args(args).args(["--repo", "o/r", "--api-url", &self.hub.url]);
+        command
+            .env("GITHUB_RUNNER_TOKEN", TOKEN)
+            .env("OS_AUTH_URL", self.cloud.auth_url())
+            .env("OS_APPLICATION_CREDENTIAL_ID", CREDENTIAL)
+            .env("OS_APPLICATION_CREDENTIAL_SECRET", SECRET)
+            .env("HOME", &self.place.root)
+            .env_remove("OS_CLOUD");
+        command
+    }
+
+    fn up(&self, more: &[&str]) -> Ended {
+        let args: Vec<&str> = ["up", "--arch", "ppc64le"].iter().chain(more).copied().collect();
+        let ended = self.place.start_command(self.command(&args)).end();
+        self.tells_no_secret(&ended);
+        ended
+    }
+
+    /// Nothing that was planted anywhere is in what people and scripts read.
+    fn tells_no_secret(&self, ended: &Ended) {
+        let mut secrets = vec!["planted".to_owned(), STANDARD.encode("planted")[..8].to_owned()];
+        secrets.extend(self.hub.state().runners.iter().map(|runner| runner.config.clone()));
+        secrets.extend(self.cloud.state().servers.iter().map(|server| server.user_data.clone()));
+        for secret in secrets {
+            assert!(!ended.stdout.contains(&secret) && !ended.stderr.contains(&secret), "{secret} is in:\n{ended:?}");
+        }
+    }
+
+    fn left(&self) -> (usize, usize) {
+        (self.hub.state().runners.len(), self.cloud.state().servers.len())
+    }
+}
+
+#[test]
+fn a_server_comes_up_with_a_runner_for_one_job() {
+    let world = World::new();
+    world.hub.state().conflicts = 1;
+    let ended = world.up(&["--json"]).expect(0, &["is registered", "is online"]);
+    assert_eq!(world.left(), (1, 1));
+    let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let (runner, server) = (world.hub.state().runners[0].clone(), world.cloud.state().servers[0].clone());
+    assert_eq!((&printed["name"], &printed["runner"]), (&json!(runner.name), &json!(runner.id)));
+    assert_eq!(printed["server"], json!(server.id));
+    assert_eq!(runner.labels, ["self-hosted", "linux", "ppc64le", "osuosl"]);
+    assert_eq!((&server.name, &server.flavor), (&runner.name, &"f-large".to_owned()));
+    assert_eq!(server.metadata["archproof-runner"], runner.name);
+    assert_eq!(server.metadata["archproof-scope"], "o/r");
+    let told = String::from_utf8(STANDARD.decode(&server.user_data).unwrap()).unwrap();
+    assert!(told.starts_with("#cloud-config\n") && told.contains(&runner.config), "{told}");
+}
+
+#[test]
+fn whatever_goes_wrong_leaves_nothing() {
+    let silent = || Reply { silent: true, ..Reply::new(0, Value::Null) };
+    let quota = || Reply::new(403, json!({"forbidden": {"message": "Quota exceeded for instances"}}));
+    type Change = Box<dyn Fn(&World) + Send>;
+    let cloud = |change: fn(&mut fake::State)| -> Change { Box::new(move |world| change(&mut world.cloud.state())) };
+    // What happens, further options, the exit code, a part of the message.
+    let cases: Vec<(Change, &[&str], i32, &str)> = vec![
+        (cloud(|state| state.becomes = "ERROR".into()), &[], 5, "No valid host was found"),
+        (cloud(|state| state.becomes = "SHUTOFF".into()), &[], 5, "powered itself off"),
+        (cloud(|state| state.becomes = "DELETED".into()), &[], 5, "deleted it"),
+        (Box::new(|world| world.hub.state().deaf = true), &["--wait", "0.05"], 5, "gave up waiting for the runner"),
+        (Box::new(move |world| world.cloud.state().rule(CREATE, 1, quota())), &[], 5, "Quota exceeded"),
+        (
+            Box::new(move |world| {
+                let rule = Rule { line: CREATE.into(), times: 1, reply: silent(), carried_out: true };
+                world.cloud.state().rules.push(rule);
+            }),
+            &[],
+            5,
+            "no answer",
+        ),
+        (Box::new(|world| world.hub.state().conflicts = 9), &[], 4, "409"),
+        (cloud(|_| {}), &["--image", "Plan 9"], 2, "no active image `Plan 9`"),
+        (cloud(|_| {}), &["--image", "other"], 2, "is for sparc"),
+        (cloud(|_| {}), &["--flavor", "huge"], 2, "it has: small, large"),
+        (cloud(|_| {}), &["--network", "none"], 2, "no network `none`"),
+        (cloud(|_| {}), &["--security-group", "open"], 2, "no security group `open`"),
+        (cloud(|_| {}), &["--os-cloud", "nope"], 2, "`nope`"),
+        (cloud(|_| {}), &["--runner", "rise-riscv64"], 2, "osuosl-ppc64le"),
+        (cloud(|_| {}), &["--provider", "ibm"], 2, "brings its own runners"),
+        (
+            Box::new(|world| {
+                let no = Reply::new(401, json!({"error": {"message": "who?"}}));
+                world.cloud.state().rule("POST /identity", 9, no);
+            }),
+            &[],
+            3,
+            "Keystone refused",
+        ),
+    ];
+    for group in cases.into_iter().collect::<Vec<_>>().chunks_mut(4) {
+        // Some at a time: most of it is waiting.
+        std::thread::scope(|scope| {
+            for (change, options, code, part) in group {
+                scope.spawn(move || {
+                    let world = World::new();
+                    change(&world);
+                    let ended = world.up(options);
+                    assert_eq!(ended.status.code(), Some(*code), "{part}: {ended:?}");
+                    assert!(ended.stderr.contains(*part), "`{part}` is missing in: {}", ended.stderr);
+                    assert_eq!(world.left(), (0, 0), "{part}: {ended:?}");
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_runner_that_has_a_job_in_the_last_moment_keeps_its_machine() {
+    let world = World::new();
+    world.hub.state().deaf = true;
+    world.hub.state().busy_at_last = true;
+    world.up(&["--wait", "0.02"]).expect(0, &["has come after all", "it stays"]);
+    assert_eq!(world.left(), (1, 1));
+}
+
+#[test]
+fn an_interrupt_takes_both_back() {
+    let world = World::new();
+    world.hub.state().deaf = true;
+    let running = world.place.start_command(world.command(&["up", "--arch", "ppc64le"]));
+    wait("the server", || match world.left() {
+        (1, 1) => Probe::Ready(()),
+        left => Probe::NotYet(format!("{left:?}: {}", running.stderr())),
+    });
+    running.signal(Signal::INT);
+    let ended = running.end().expect(130, &["taking back"]);
+    world.tells_no_secret(&ended);
+    assert_eq!(world.left(), (0, 0), "{}", ended.stderr);
+}
+
+#[test]
+fn a_dry_run_shows_what_would_be_sent_and_sends_nothing() {
+    let world = World::new();
+    let ended = world.up(&["--dry-run"]).expect(0, &[]);
+    for part in ["generate-jitconfig", "auth/tokens", "\"secret\":\"***\"", "\"user_data\":\"***\"", "archproof-scope"]
+    {
+        assert!(ended.stdout.contains(part), "`{part}` is missing in:\n{}", ended.stdout);
+    }
+    let json = world.up(&["--dry-run", "--json"]).expect(0, &[]);
+    let printed: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(printed["requests"].as_array().unwrap().last().unwrap()["body"]["server"]["user_data"], "***");
+    assert_eq!(world.left(), (0, 0));
+    assert_eq!(world.cloud.state().log, Vec::<String>::new());
+    let changes: Vec<String> = world.hub.state().log.iter().filter(|line| !line.starts_with("GET ")).cloned().collect();
+    assert_eq!(changes, Vec::<String>::new());
+}
+
+/// A hook that kills the command at the request with this number, at this moment.
+fn killer(number: usize, moment: Moment, pid: Arc<AtomicI32>, seen: Arc<AtomicUsize>) -> Hook {
+    // Requests come one after the other, but from two servers.
+    let gate = Mutex::new(());
+    Arc::new(move |_, at| {
+        let _one = gate.lock().unwrap();
+        if at == Moment::Before {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+        if at == moment && seen.load(Ordering::SeqCst) == number + 1 {
+            let pid = wait("the command's number", || match pid.load(Ordering::SeqCst) {
+                0 => Probe::NotYet(String::new()),
+                pid => Probe::Ready(pid),
+            });
+            send(pid, Signal::KILL);
+        }
+    })
+}
+
+/// Starts `up`, kills it there, and cleans up; returns whether it had come that far.
+fn killed(number: usize, moment: Moment) -> bool {
+    let world = World::new();
+    let (pid, seen) = (Arc::new(AtomicI32::new(0)), Arc::new(AtomicUsize::new(0)));
+    let hook = killer(number, moment, Arc::clone(&pid), Arc::clone(&seen));
+    world.hub.state().hook = Some(Arc::clone(&hook));
+    world.cloud.state().hook = Some(hook);
+    let running = world.place.start_command(world.command(&["up", "--arch", "ppc64le"]));
+    pid.store(running.pid(), Ordering::SeqCst);
+    let ended = running.end();
+    world.tells_no_secret(&ended);
+    world.hub.state().hook = None;
+    world.cloud.state().hook = None;
+    // The machine dies, or never comes: what is offline is left over.
+    world.hub.state().deaf = true;
+    world.hub.state().runners.iter_mut().for_each(|runner| runner.online = false);
+    let before = world.left();
+    let gc = world.place.start_command(world.command(&["gc", "--older", "0s", "--provider", "osuosl-power"])).end();
+    world.tells_no_secret(&gc);
+    assert_eq!(gc.status.code(), Some(0), "{gc:?}");
+    assert_eq!(world.left(), (0, 0), "request {number}, {moment:?}: {before:?} were left, and after gc: {gc:?}");
+    ended.status.code().is_none()
+}
+
+#[test]
+fn wherever_it_is_killed_nothing_stays_that_gc_does_not_find() {
+    // Side by side, because each waits for some seconds.
+    let mut reached = 0;
+    for first in (0..40).step_by(4) {
+        let steps: Vec<(usize, Moment)> =
+            (first..first + 4).flat_map(|number| [(number, Moment::Before), (number, Moment::After)]).collect();
+        let was_killed: Vec<bool> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                steps.iter().map(|(number, moment)| scope.spawn(move || killed(*number, *moment))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        reached += was_killed.iter().filter(|killed| **killed).count();
+        if was_killed.iter().any(|killed| !killed) {
+            break;
+        }
+    }
+    // Log-in, versions, image, flavor, registration, creation, looks.
+    assert!(reached >= 12, "only {reached} moments were reached");
+}
