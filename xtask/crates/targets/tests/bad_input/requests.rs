@@ -53,13 +53,13 @@ fn what_is_asked_and_what_may_be_answered() {
             "requests.yaml",
             "values: [small, large], proposed: small",
             "values: [small]",
-            "targets/requests.yaml:9:61: forms[0].fields[1].values: must name at least two: the field is a choice",
+            "targets/requests.yaml:9:59: forms[0].fields[1].values: must name at least two: the field is a choice",
         ),
         (
             "requests.yaml",
             "proposed: small",
             "proposed: huge",
-            "targets/requests.yaml:9:87: forms[0].fields[1].proposed: must be one of the values",
+            "targets/requests.yaml:9:85: forms[0].fields[1].proposed: must be one of the values",
         ),
     ]);
 }
