@@ -47,9 +47,9 @@ pub(crate) enum RunnerCommand {
     /// Delete a runner
     Rm(RmOptions),
     /// Delete what earlier runs have left: offline runners that were made here
-    Gc(RunnerGcOptions),
+    Gc(Box<RunnerGcOptions>),
     /// Tell for which waiting jobs machines are missing
-    Scale(ScaleOptions),
+    Scale(Box<ScaleOptions>),
     /// Tell how safe and how current the runners are
     Audit(AuditOptions),
     /// Print an application for machines, from answers

@@ -182,7 +182,7 @@ fn read(response: Response) -> Result<Answer, Lost> {
     let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.trim().to_owned());
     let retry_after = header("retry-after").and_then(|text| text.parse().ok());
     let request_id = header("x-openstack-request-id").or_else(|| header("x-compute-request-id"));
-    let token = header("x-subject-token").map(Secret::new);
+    let token = header("x-subject-token").map(Secret::from);
     let mut bytes = Vec::new();
     let ended = response.take(LARGEST).read_to_end(&mut bytes);
     ended.map_err(|error| Lost { why: format!("the answer broke off: {error}"), before: false })?;

@@ -113,7 +113,7 @@ impl Token {
         }
         let fits = |endpoint: &&&Endpoint| endpoint.interface == access.interface;
         let regions = |endpoint: &&Endpoint| endpoint.region_id.clone().or_else(|| endpoint.region.clone());
-        let all: BTreeSet<String> = endpoints.iter().filter(fits).filter_map(|endpoint| regions(endpoint)).collect();
+        let all: BTreeSet<String> = endpoints.iter().filter(fits).filter_map(&regions).collect();
         let listed = all.iter().cloned().collect::<Vec<_>>().join(", ");
         if access.region.is_none() && all.len() > 1 {
             return Err(Fault::config(format!(

@@ -176,7 +176,7 @@ fn sized(text: String, worker: &Worker) -> Result<Secret, Fault> {
             worker.jit.expose().len(),
         )));
     }
-    Ok(Secret::new(text))
+    Ok(Secret::from(text))
 }
 
 /// A host's name has fewer characters to choose from than a runner's.

@@ -124,7 +124,8 @@ fn errors_are_told_apart_and_only_harmless_requests_are_repeated() {
     let create = "POST /compute/v2.1/servers";
     let list = "GET /compute/v2.1/servers";
     // The rule, how often it holds, what comes of it, how often it was asked.
-    let cases: Vec<(&str, Reply, u32, Result<(), (Kind, &str)>, usize)> = vec![
+    type Expected = Result<(), (Kind, &'static str)>;
+    let cases: Vec<(&str, Reply, u32, Expected, usize)> = vec![
         (create, Reply::new(403, quota), 9, Err((Kind::Remote, "Quota exceeded for cores")), 1),
         (create, Reply::new(403, message("not you")), 9, Err((Kind::Auth, "not you")), 1),
         (create, Reply::new(400, message("bad name")), 9, Err((Kind::Config, "bad name")), 1),

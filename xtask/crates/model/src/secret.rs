@@ -9,8 +9,8 @@ pub struct Secret(String);
 
 impl Secret {
     /// Without the line end that a file or a copied text has.
-    pub fn new(text: impl Into<String>) -> Secret {
-        Secret(text.into().trim().to_owned())
+    pub fn new(text: &str) -> Secret {
+        Secret(text.trim().to_owned())
     }
 
     pub fn expose(&self) -> &str {
@@ -29,7 +29,7 @@ impl Secret {
 
 impl From<String> for Secret {
     fn from(text: String) -> Secret {
-        Secret::new(text)
+        Secret::new(&text)
     }
 }
 

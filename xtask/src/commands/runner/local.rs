@@ -23,7 +23,7 @@ use targets::Catalogue;
 use super::stop::Stop;
 use super::{machine, userdata};
 use crate::args::RunnerUpOptions;
-use crate::commands::{host_target, print, print_json};
+use crate::commands::{host_target, print_json};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
@@ -83,7 +83,7 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
     if options.access.output.json {
         Ok(print_json(&json!({ "agent": agent.url, "log": log }))?)
     } else {
-        Ok(print(&log))
+        super::machines::show(&log)
     }
 }
 

@@ -6,6 +6,7 @@ use proc::progress;
 use super::stop::Stop;
 use super::{Ended, show_planned};
 use crate::args::Output;
+use crate::commands::print;
 
 /// As the other subcommands end.
 pub(super) fn ended(result: Result<(), Stop>) -> Result<u8, Ended> {
@@ -24,6 +25,12 @@ pub(super) fn ended(result: Result<(), Stop>) -> Result<u8, Ended> {
 pub(super) fn print_planned(output: Output, github: Vec<Planned>, cloud: Vec<cloud::Planned>) -> Result<(), Stop> {
     let all: Vec<Planned> = github.into_iter().chain(cloud.into_iter().map(planned)).collect();
     show_planned(output, &all).map_err(Stop::from)
+}
+
+/// For scripts.
+pub(super) fn show(text: &str) -> Result<(), Stop> {
+    print(text);
+    Ok(())
 }
 
 /// In the form in which requests to GitHub are shown.

@@ -8,9 +8,10 @@ use proc::progress;
 use serde_json::{Map, Value};
 use targets::Catalogue;
 
+use super::machines::show;
 use super::stop::Stop;
 use crate::args::RequestOptions;
-use crate::commands::{print, print_json};
+use crate::commands::print_json;
 use crate::failure::Failure;
 
 pub(crate) fn run(targets: &Path, options: &RequestOptions) -> Result<(), Stop> {
@@ -52,7 +53,7 @@ fn form<'a>(catalogue: &'a Catalogue, provider: &str) -> Result<&'a RequestForm,
 }
 
 fn deliver(options: &RequestOptions, text: &str) -> Result<(), Stop> {
-    let Some(file) = &options.out else { return Ok(print(text)) };
+    let Some(file) = &options.out else { return show(text) };
     std::fs::write(file, text).map_err(|error| Stop::Usage(format!("failed to write {}: {error}", file.display())))?;
     progress::say(&format!("{} is written; nothing is sent", file.display()));
     Ok(())

@@ -22,7 +22,7 @@ use targets::Catalogue;
 use super::stop::Stop;
 use super::{clouds, local, machine, machines, names, open};
 use crate::args::{MakeOptions, Places, RunnerUpOptions};
-use crate::commands::{print, print_json};
+use crate::commands::print_json;
 use crate::failure::Failure;
 use crate::paths::{self, Paths};
 use made::{Made, Undone};
@@ -62,7 +62,7 @@ pub(super) fn run(places: &Places, home: Option<&Path>, options: &RunnerUpOption
         return dry(&github, home, options, &order);
     }
     let started = make(&github, home, &order)?;
-    if output.json { Ok(print_json(&started)?) } else { Ok(print(&format!("{}\n", started.name))) }
+    if output.json { Ok(print_json(&started)?) } else { machines::show(&format!("{}\n", started.name)) }
 }
 
 impl<'a> Order<'a> {

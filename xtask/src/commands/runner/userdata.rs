@@ -13,10 +13,11 @@ use serde::Serialize;
 use targets::Catalogue;
 
 use super::machine;
+use super::machines::show;
 use super::private::Private;
 use super::stop::Stop;
 use crate::args::UserdataOptions;
-use crate::commands::{print, print_json};
+use crate::commands::print_json;
 use crate::failure::OrExit;
 
 /// Stands for the configuration in a dry run without one.
@@ -51,7 +52,7 @@ pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop>
         name,
         agent,
         // Base64, so that the check of the real one holds for it, too.
-        jit: jit.unwrap_or_else(|| Secret::new(STANDARD.encode(MASK))),
+        jit: jit.unwrap_or_else(|| Secret::from(STANDARD.encode(MASK))),
         packages: options.worker.packages.clone(),
         minutes: options.worker.minutes,
         keep_default_user: options.worker.keep_default_user,
@@ -68,7 +69,7 @@ pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop>
         out: options.out.as_ref().map(|file| file.display().to_string()),
     };
     if options.dry_run || shown {
-        return if options.json { Ok(print_json(&made)?) } else { Ok(print(&format!("{masked}\n"))) };
+        return if options.json { Ok(print_json(&made)?) } else { show(&format!("{masked}\n")) };
     }
     deliver(options, &text, &made)
 }
@@ -87,7 +88,7 @@ fn deliver(options: &UserdataOptions, text: &Secret, made: &Made<'_>) -> Result<
         None if std::io::stdout().is_terminal() && !options.reveal => {
             Err(Stop::Policy("the user data holds a key: give --out FILE, or --reveal to print it here".into()))
         }
-        None => Ok(print(&format!("{}\n", text.expose()))),
+        None => show(&format!("{}\n", text.expose())),
     }
 }
 
@@ -100,7 +101,7 @@ pub(super) fn read(file: &Path) -> Result<Secret, Stop> {
     };
     read.map_err(|error| Stop::Usage(format!("failed to read the configuration {}: {error}", file.display())))?;
     let text = String::from_utf8(bytes).map_err(|_| anyhow!("{} is no text", file.display())).or_exit(Exit::Usage)?;
-    Ok(Secret::new(text))
+    Ok(Secret::from(text))
 }
 
 /// `agentName` of the settings in a just-in-time configuration.

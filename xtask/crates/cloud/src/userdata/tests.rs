@@ -94,7 +94,8 @@ fn what_could_break_out_of_a_script_is_refused() {
         change(&mut worker);
         render(&worker).unwrap_err().text
     };
-    let cases: [(fn(&mut Worker), &str); 12] = [
+    type Change = fn(&mut Worker);
+    let cases: [(Change, &str); 12] = [
         (|w| w.name = "a; reboot".into(), "no name of a runner"),
         (|w| w.name = String::new(), "no name of a runner"),
         (|w| w.name = "x".repeat(65), "at most 64"),
@@ -119,7 +120,7 @@ fn what_does_not_fit_is_refused_and_what_just_fits_is_taken() {
     let empty = render(&worker()).unwrap().expose().len() - worker().jit.expose().len();
     // The end of the text is trimmed by one line end.
     let room = LARGEST - empty - 1;
-    let of = |length: usize| render(&Worker { jit: Secret::new("A".repeat(length)), ..worker() });
+    let of = |length: usize| render(&Worker { jit: Secret::from("A".repeat(length)), ..worker() });
     let full = of(room).unwrap();
     assert_eq!(full.expose().len(), LARGEST - 1);
     let error = of(room + 1).unwrap_err();
