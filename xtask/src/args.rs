@@ -29,10 +29,7 @@ pub(crate) use report::*;
 pub(crate) use runner::*;
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
-pub(crate) use workflows::{
-    DataOptions, KeysOptions, LintOptions, MatrixOptions, RenderOptions, VerdictOptions, WorkflowsCommand,
-    WorkflowsOptions, given,
-};
+pub(crate) use workflows::*;
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
 #[derive(Debug, Parser)]
