@@ -29,18 +29,13 @@ pub(crate) use images::{
     FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesOptions,
 };
 pub(crate) use look::{CompareOptions, InspectOptions};
-pub(crate) use machines::{
-    CloudOptions, MakeOptions, RequestOptions, RunnerDoctorOptions, RunnerUpOptions, UserdataOptions, WorkerOptions,
-};
+pub(crate) use machines::*;
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
 pub(crate) use runner::*;
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
-pub(crate) use workflows::{
-    DataOptions, KeysOptions, LintOptions, MatrixOptions, RenderOptions, VerdictOptions, WorkflowsCommand,
-    WorkflowsOptions, given,
-};
+pub(crate) use workflows::*;
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
 #[derive(Debug, Parser)]
