@@ -150,6 +150,7 @@ mod tests {
         let of = |machine: (&str, u16)| Artifacts {
             arch: machine.0.into(),
             by_component: ["dns", "dnsctl"].map(|name| (name.to_owned(), artifact(name, machine))).into(),
+            native: None,
         };
         MACHINES.map(of).into()
     }
