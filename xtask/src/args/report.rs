@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
-pub(crate) use gcs::{GcsOptions, Token};
+pub(crate) use gcs::GcsOptions;
 pub(crate) use prow::{JobOptions, ProwOptions};
 pub(crate) use site::SiteOptions;
 pub(crate) use support::{SupportFormat, SupportOptions};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use model::Mode;
+use model::{Mode, Secret};
 use workflows::Event;
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -107,18 +107,8 @@ pub(crate) struct DataOptions {
     #[arg(long, value_name = "OWNER/NAME", env = "GITHUB_REPOSITORY")]
     pub(crate) repository: Option<String>,
     /// The command line is no place for it
-    #[arg(long, hide = true, env = "GITHUB_TOKEN", hide_env_values = true, value_parser = token)]
-    pub(crate) token: Option<Token>,
-}
-
-/// Never shown.
-#[derive(Clone)]
-pub(crate) struct Token(pub(crate) String);
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
+    #[arg(long, hide = true, env = "GITHUB_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<Secret>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -142,10 +132,6 @@ pub(crate) struct KeysOptions {
     /// Give NAME and NAME_restore of each key to GitHub instead
     #[arg(long, conflicts_with = "json")]
     pub(crate) github_output: bool,
-}
-
-fn token(text: &str) -> Result<Token, std::convert::Infallible> {
-    Ok(Token(text.trim().into()))
 }
 
 fn event(text: &str) -> Result<Event, String> {

@@ -1,8 +1,7 @@
 //! Options of `report gcs`.
 
-use std::fmt;
-
 use clap::Args as ClapArgs;
+use model::Secret;
 
 use super::prow::JobOptions;
 
@@ -25,20 +24,6 @@ pub(crate) struct GcsOptions {
     #[arg(long, value_name = "URL", default_value = "https://storage.googleapis.com")]
     pub(crate) endpoint: String,
     /// An access token; the command line is no place for one
-    #[arg(long, hide = true, env = "GOOGLE_OAUTH_ACCESS_TOKEN", hide_env_values = true, value_parser = token)]
-    pub(crate) token: Option<Token>,
-}
-
-/// Never shown.
-#[derive(Clone)]
-pub(crate) struct Token(pub(crate) String);
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-fn token(text: &str) -> Result<Token, std::convert::Infallible> {
-    Ok(Token(text.trim().into()))
+    #[arg(long, hide = true, env = "GOOGLE_OAUTH_ACCESS_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<Secret>,
 }

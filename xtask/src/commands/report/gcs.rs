@@ -8,14 +8,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use model::Exit;
+use model::{Exit, Secret};
 use proc::{deadline, interrupt, progress};
 use report::Object;
 use reqwest::blocking::{Client, Response};
 use reqwest::{StatusCode, Url};
 
 use super::prow;
-use crate::args::{GcsOptions, Token};
+use crate::args::GcsOptions;
 use crate::commands::print;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -61,7 +61,7 @@ struct Target<'a> {
     bucket: &'a str,
     /// With a slash at its end, or empty.
     prefix: String,
-    token: Option<&'a Token>,
+    token: Option<&'a Secret>,
 }
 
 /// What one attempt came to.
@@ -98,7 +98,7 @@ impl Target<'_> {
             url.query_pairs_mut().append_pair("ifGenerationMatch", "0");
         }
         let mut request = self.client.post(url).header("content-type", object.content_type).body(object.bytes.clone());
-        if let Some(Token(token)) = self.token {
+        if let Some(token) = self.token.map(Secret::expose) {
             request = request.bearer_auth(token);
         }
         match request.send() {
@@ -171,6 +171,6 @@ mod tests {
             assert!(endpoint(bad, true).is_err(), "{bad}");
         }
         assert!(endpoint("https://storage.googleapis.com", false).is_err());
-        assert_eq!(format!("{:?}", Token("secret".into())), "***");
+        assert_eq!(format!("{:?}", Secret::new("secret")), "***");
     }
 }

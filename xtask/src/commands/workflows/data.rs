@@ -57,8 +57,8 @@ impl<'a> Git<'a> {
             None => format!("{server}/{}", repository.as_deref().context("--repository is missing")?),
         };
         let mut environment = vec![("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned())];
-        if let Some(token) = token.as_ref().filter(|token| !token.0.is_empty()) {
-            let basic = STANDARD.encode(format!("x-access-token:{}", token.0));
+        if let Some(token) = token.as_ref().filter(|token| !token.is_empty()) {
+            let basic = STANDARD.encode(format!("x-access-token:{}", token.expose()));
             let settings = [
                 ("GIT_CONFIG_COUNT", "1".to_owned()),
                 ("GIT_CONFIG_KEY_0", format!("http.{server}/.extraheader")),
