@@ -23,9 +23,7 @@ use suite::{Selection, Shard};
 pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use look::{CompareOptions, InspectOptions};
-pub(crate) use machines::{
-    CloudOptions, MakeOptions, RequestOptions, RunnerDoctorOptions, RunnerUpOptions, UserdataOptions, WorkerOptions,
-};
+pub(crate) use machines::*;
 pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
 pub(crate) use runner::*;
@@ -456,9 +454,7 @@ impl SelectionOptions {
             profiles: self.profiles.clone(),
         }
     }
-}
 
-impl SelectionOptions {
     /// The options as they are written.
     pub(crate) fn words(&self) -> Vec<String> {
         let level = self.level.and_then(|level| level.to_possible_value()).map(|value| value.get_name().to_owned());
