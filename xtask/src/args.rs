@@ -433,9 +433,7 @@ impl SelectionOptions {
             profiles: self.profiles.clone(),
         }
     }
-}
 
-impl SelectionOptions {
     /// The options as they are written.
     pub(crate) fn words(&self) -> Vec<String> {
         let level = self.level.and_then(|level| level.to_possible_value()).map(|value| value.get_name().to_owned());
