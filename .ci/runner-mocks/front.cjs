@@ -1,5 +1,6 @@
 // Stands before the mock. Lets the mock answer with a certain status where the file PREFER says so (lines `METHOD PATH
-// STATUS`, the path by its beginning), and writes down into SEEN what was asked and what came of it.
+// STATUS`, the path by its beginning), and writes down into SEEN what was asked and what came of it. A runner that is
+// registered gets the name that was asked for, as from GitHub; the mock knows only that of its example.
 //
 // usage: node front.cjs MOCK_PORT PREFER SEEN     prints its own port
 'use strict';
@@ -13,6 +14,16 @@ function preferred(request) {
   return line && line[2];
 }
 
+function named(body, asked) {
+  try {
+    const answer = JSON.parse(body);
+    answer.runner.name = JSON.parse(asked).name;
+    return Buffer.from(JSON.stringify(answer));
+  } catch {
+    return body;
+  }
+}
+
 const server = http.createServer((request, response) => {
   const headers = { ...request.headers };
   // GitHub answers this type with application/json, which is the only one that its description names.
@@ -24,15 +35,18 @@ const server = http.createServer((request, response) => {
     const parts = [];
     answer.on('data', (part) => parts.push(part));
     answer.on('end', () => {
-      const body = Buffer.concat(parts);
+      const registered = request.url.endsWith('/generate-jitconfig') && answer.statusCode === 201;
+      const body = registered ? named(Buffer.concat(parts), Buffer.concat(sent)) : Buffer.concat(parts);
       // The mock's own words: a path, a body or a parameter that the description does not have.
       const violation = body.includes('stoplight.io/prism/errors') ? ` VIOLATION ${body}` : '';
       fs.appendFileSync(seen, `${request.method} ${request.url} ${answer.statusCode}${violation}\n`);
-      response.writeHead(answer.statusCode, answer.headers);
+      response.writeHead(answer.statusCode, { ...answer.headers, 'content-length': body.length });
       response.end(body);
     });
   });
   asked.on('error', (error) => { response.writeHead(500); response.end(String(error)); });
+  const sent = [];
+  request.on('data', (part) => sent.push(part));
   request.pipe(asked);
 });
 server.listen(0, '127.0.0.1', () => console.log(server.address().port));
