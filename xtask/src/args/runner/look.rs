@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::Access;
+use super::{Access, Output};
 use crate::args::{CloudOptions, MakeOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -16,9 +16,8 @@ pub(crate) struct ProvidersOptions {
     /// Only this architecture, in full
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: Option<String>,
-    /// Print JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

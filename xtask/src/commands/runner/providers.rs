@@ -16,7 +16,7 @@ pub(super) fn run(data: &Path, options: &ProvidersOptions) -> Result<u8, Ended> 
     let arch = options.arch.as_deref().map(|name| catalogue.target(name)).transpose()?.map(|target| &target.name);
     let wanted = |runner: &&Runner| arch.is_none_or(|arch| runner.arch == *arch);
     let of: Vec<&Runner> = matrix.runners.iter().filter(wanted).collect();
-    if options.json {
+    if options.output.json {
         let of: Vec<Value> = of.iter().map(|runner| json_of(runner, runners)).collect::<Result<_, Ended>>()?;
         print_json(&json!({ "runners": of, "providers": value(&named(runners, matrix, arch))? }))?;
         return Ok(0);
