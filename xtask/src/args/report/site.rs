@@ -17,4 +17,7 @@ pub(crate) struct SiteOptions {
     /// Where the site goes; what an older site left there is replaced [default: site below reports/]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// What `report history append` has written: shows how earlier runs ended
+    #[arg(long, value_name = "DIR")]
+    pub(crate) history: Option<PathBuf>,
 }

@@ -1,12 +1,13 @@
 //! `cargo xtask report history`: lines that outlast the artifacts of a workflow, for strips and the support table.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use model::Exit;
 use proc::progress;
 use report::Results;
-use report::history::{Entry, appended};
+use report::history::{Entry, appended, entries};
 
 use super::runs;
 use crate::args::{AppendOptions, HistoryCommand, HistoryOptions};
@@ -52,4 +53,27 @@ fn append(paths: &Paths, options: &AppendOptions) -> Result<Exit, Failure> {
         }
     }
     Ok(Exit::Ok)
+}
+
+/// All lines below a folder, by start.
+pub(super) fn read(dir: &Path) -> anyhow::Result<Vec<Entry>> {
+    let mut all = Vec::new();
+    for folder in listed(dir)?.iter().filter(|path| path.is_dir()) {
+        for file in listed(folder)?.iter().filter(|path| path.extension().is_some_and(|end| end == "ndjson")) {
+            let text = std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))?;
+            all.extend(entries(&text).with_context(|| format!("in {}", file.display()))?);
+        }
+    }
+    if all.is_empty() {
+        bail!("{} has no <arch>/<yyyy-mm>.ndjson; `cargo xtask report history append` writes them", dir.display());
+    }
+    all.sort_by(|a, b| (&a.ts, &a.run).cmp(&(&b.ts, &b.run)));
+    Ok(all)
+}
+
+fn listed(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let read = std::fs::read_dir(dir).with_context(|| format!("failed to list {}", dir.display()))?;
+    let mut paths = read.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    Ok(paths)
 }

@@ -4,22 +4,24 @@ use std::path::Path;
 
 use model::Exit;
 use proc::progress;
+use report::history::Entry;
 
-use super::{records, support};
+use super::{history, records, support};
 use crate::args::SiteOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &SiteOptions) -> Result<Exit, Failure> {
-    write(paths, &options.runs, options.out.as_deref())
+    let past = options.history.as_deref().map(history::read).transpose().or_exit(Exit::Usage)?;
+    write(paths, &options.runs, options.out.as_deref(), &past.unwrap_or_default())
 }
 
 /// Also for `report support --format html`.
-pub(super) fn write(paths: &Paths, runs: &[String], out: Option<&Path>) -> Result<Exit, Failure> {
+pub(super) fn write(paths: &Paths, runs: &[String], out: Option<&Path>, past: &[Entry]) -> Result<Exit, Failure> {
     let records = records::read_all(paths, runs).or_exit(Exit::Usage)?;
     let out = out.map_or_else(|| paths.reports.join("site"), Path::to_owned);
     let support = support::table(paths, &records)?;
-    let files = report::site(&records, &records::known(), &support);
+    let files = report::site(&records, &records::known(), &support, past);
     records::write(&out, &files).or_exit(Exit::Infrastructure)?;
     progress::say(&format!("{} runs, {} files: {}", records.len(), files.len(), out.join("index.html").display()));
     Ok(Exit::Ok)

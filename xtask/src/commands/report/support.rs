@@ -16,7 +16,7 @@ use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &SupportOptions) -> Result<Exit, Failure> {
     if options.format == SupportFormat::Html {
-        return site::write(paths, &options.runs, options.out.as_deref());
+        return site::write(paths, &options.runs, options.out.as_deref(), &[]);
     }
     let records = records::read_all(paths, &options.runs).or_exit(Exit::Usage)?;
     let page = report::support_markdown(&table(paths, &records)?);

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::model::{Lane, Row, Runs, is_red};
-use super::page::{Page, check_link, counts, id, line, outcome, place, run_link, seconds, strip, verdict, when};
+use super::page::{Page, check_link, counts, ends, id, line, outcome, place, run_link, seconds, strip, verdict, when};
 
 pub(super) fn page(runs: &Runs<'_>) -> String {
     let body = html! {
@@ -64,7 +64,8 @@ fn lane_row(runs: &Runs<'_>, number: usize, lane: &Lane) -> Markup {
                 td { (verdict(run.exit)) }
                 td.n { (run.view.finished.map_or_else(|| "no end".into(), |(_, time)| seconds(time))) }
             }
-            td.n { (runs.of_lane(number).count()) }
+            @let all = runs.ends(number);
+            td.n { (all.len()) (ends(&all)) }
         }
     }
 }

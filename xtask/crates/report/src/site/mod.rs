@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use ::model::{Event, Level};
 
+use crate::history::Entry;
 use crate::support::Support;
 use crate::text::cut_middle;
 use crate::view::View;
@@ -64,9 +65,9 @@ pub(crate) fn in_order(records: &[Record]) -> Vec<&Record> {
     sorted
 }
 
-/// The files of the site, by path below its folder.
-pub fn site(records: &[Record], known: &[Known], support: &Support) -> BTreeMap<String, Vec<u8>> {
-    let runs = Runs::of(records, known);
+/// The files of the site, by path below its folder. `past` are the lines of earlier runs, whose records are gone.
+pub fn site(records: &[Record], known: &[Known], support: &Support, past: &[Entry]) -> BTreeMap<String, Vec<u8>> {
+    let runs = Runs::of(records, known, past);
     let mut files = BTreeMap::new();
     let mut put = |path: String, text: String| files.insert(path, text.into_bytes());
     put("style.css".into(), STYLE.into());

@@ -10,6 +10,7 @@ use ::model::{Exit, Outcome};
 use super::names::Names;
 use super::{Known, Record};
 use crate::about;
+use crate::history::Entry;
 use crate::verdict;
 use crate::view::{Case, Counts, View};
 
@@ -22,6 +23,8 @@ pub(super) struct Runs<'a> {
     pub(super) rows: BTreeMap<&'a str, Row<'a>>,
     checks: BTreeMap<&'a str, Check<'a>>,
     pub(super) known: &'a [Known],
+    /// For each lane when earlier runs began, of which only a line is left, and how they ended; by start.
+    past: Vec<Vec<(&'a str, Exit)>>,
 }
 
 pub(super) struct Run<'a> {
@@ -68,7 +71,7 @@ pub(super) struct Check<'a> {
 }
 
 impl<'a> Runs<'a> {
-    pub(super) fn of(records: &'a [Record], known: &'a [Known]) -> Runs<'a> {
+    pub(super) fn of(records: &'a [Record], known: &'a [Known], past: &'a [Entry]) -> Runs<'a> {
         let viewed = super::in_order(records).into_iter().map(|record| (View::of(&record.events), record));
         let viewed: Vec<(View<'a>, &'a Record)> = viewed.collect();
         let views: Vec<&View<'_>> = viewed.iter().map(|(view, _)| view).collect();
@@ -76,7 +79,9 @@ impl<'a> Runs<'a> {
         let mut names = Names::default();
         let runs =
             viewed.into_iter().zip(lane_of).map(|((view, record), lane)| Run::of(view, record, lane, &mut names));
-        let mut all = Runs { runs: runs.collect(), lanes, rows: BTreeMap::new(), checks: BTreeMap::new(), known };
+        let runs: Vec<Run<'a>> = runs.collect();
+        let past = lanes.iter().map(|lane| lane.past(past, &runs)).collect();
+        let mut all = Runs { runs, lanes, rows: BTreeMap::new(), checks: BTreeMap::new(), known, past };
         all.add_rows();
         all.add_checks();
         all
@@ -127,6 +132,14 @@ impl<'a> Runs<'a> {
 
     pub(super) fn of_lane(&self, lane: usize) -> impl DoubleEndedIterator<Item = &Run<'a>> {
         self.runs.iter().filter(move |run| run.lane == lane)
+    }
+
+    /// When each run of a lane began and how it ended, also of those of which only a line is left.
+    pub(super) fn ends(&self, lane: usize) -> Vec<(&'a str, Exit)> {
+        let here = self.of_lane(lane).map(|run| (run.view.started, run.exit));
+        let mut all: Vec<(&str, Exit)> = self.past[lane].iter().copied().chain(here).collect();
+        all.sort_by_key(|(at, _)| *at);
+        all
     }
 
     /// The newest result of each case of a lane.
@@ -183,6 +196,28 @@ impl Lane {
             kubernetes: about::version(view, "kube-apiserver").map(minor).unwrap_or_default(),
             store: about::store(view).into(),
         }
+    }
+
+    /// What a history says of it. Its lines do not tell one store of kine from the other, so lanes of those have none.
+    fn past<'a>(&self, entries: &'a [Entry], runs: &[Run<'_>]) -> Vec<(&'a str, Exit)> {
+        let executed = |entry: &Entry| match (entry.accelerator.as_deref(), entry.mode.as_deref()) {
+            (Some(accelerator), _) => accelerator == self.accelerator,
+            (None, Some("native")) => self.accelerator == "native",
+            (None, Some(_)) => self.accelerator == "user mode",
+            (None, None) => false,
+        };
+        let version = |entry: &Entry| entry.versions.get("kube-apiserver").map(|v| minor(v)).unwrap_or_default();
+        let own = |entry: &&Entry| {
+            self.store == "etcd"
+                && entry.versions.contains_key("etcd")
+                && entry.arch == self.arch
+                && entry.provider == self.provider
+                && executed(entry)
+                && version(entry) == self.kubernetes
+                && !runs.iter().any(|run| run.id() == entry.run)
+        };
+        let exit = |entry: &Entry| serde_json::from_value(entry.verdict.clone().into()).unwrap_or(Exit::Internal);
+        entries.iter().filter(own).map(|entry| (entry.ts.as_str(), exit(entry))).collect()
     }
 
     /// What tells it from others of its architecture: `native, process`.

@@ -137,14 +137,18 @@ pub(super) fn outcome(outcome: &Outcome) -> Markup {
 
 /// A run's verdict.
 pub(super) fn verdict(exit: Exit) -> Markup {
-    let class = match exit {
+    let class = verdict_class(exit);
+    let sign = if exit == Exit::Ok { "✓" } else { "✗" };
+    html! { span class=(format!("o {class}")) { span aria-hidden="true" { (sign) " " } (exit.to_string()) } }
+}
+
+fn verdict_class(exit: Exit) -> &'static str {
+    match exit {
         Exit::Ok => "p",
         Exit::Conformance => "f",
         Exit::NothingRan => "s",
         _ => "e",
-    };
-    let sign = if exit == Exit::Ok { "✓" } else { "✗" };
-    html! { span class=(format!("o {class}")) { span aria-hidden="true" { (sign) " " } (exit.to_string()) } }
+    }
 }
 
 /// Results in the order of time, a bar each: the worse, the taller. Nothing for a single one.
@@ -156,6 +160,20 @@ pub(super) fn strip(runs: &Runs<'_>, results: &[(usize, usize)]) -> Markup {
         @if words.len() > 1 {
             span.strip role="img" aria-label=(told) title=(told) {
                 @for word in &words { i class=(class(word)) {} }
+            }
+        }
+    }
+}
+
+/// How the runs of a lane ended, likewise.
+pub(super) fn ends(ends: &[(&str, Exit)]) -> Markup {
+    let shown = &ends[ends.len().saturating_sub(STRIP)..];
+    let words: Vec<String> = shown.iter().map(|(at, exit)| format!("{} {exit}", when(at))).collect();
+    let told = format!("Last {} runs, oldest first: {}", words.len(), words.join(", "));
+    html! {
+        @if words.len() > 1 {
+            span.strip role="img" aria-label=(told) title=(told) {
+                @for (_, exit) in shown { i class=(verdict_class(*exit)) {} }
             }
         }
     }

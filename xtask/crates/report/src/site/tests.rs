@@ -38,9 +38,13 @@ fn records() -> Vec<Record> {
 }
 
 fn built(records: &[Record]) -> BTreeMap<String, Vec<u8>> {
+    built_after(&[], records)
+}
+
+fn built_after(past: &[Entry], records: &[Record]) -> BTreeMap<String, Vec<u8>> {
     let arches =
         [Arch { name: "mix64".into(), title: "Mixed".into() }, Arch { name: "none64".into(), title: "None".into() }];
-    site(records, &known(), &support(records, &known(), &arches, &Tiers::default()))
+    site(records, &known(), &support(records, &known(), &arches, &Tiers::default()), past)
 }
 
 fn pages(files: &BTreeMap<String, Vec<u8>>) -> Vec<(&str, Html)> {
@@ -276,4 +280,38 @@ fn text_can_be_read_in_light_and_dark() {
         "a colour of its own"
     );
     assert!(!STYLE.contains("url(") && !STYLE.contains("@import"));
+}
+
+#[test]
+fn runs_of_which_only_a_line_is_left_show_how_they_ended() {
+    let results = crate::Results::of(&[crate::Child::of(fixture::run())]);
+    let line = |run: &str, ts: &str, verdict: &str| Entry {
+        run: run.into(),
+        ts: ts.into(),
+        verdict: verdict.into(),
+        ..Entry::of(&results.runs[0], None)
+    };
+    let old = [line("a", "2026-10-01T10:00:00Z", "ok"), line("b", "2026-10-02T10:00:00Z", "infrastructure")];
+    let shown = |past: &[Entry]| {
+        let files = built_after(past, &records());
+        check(&files);
+        let page = Html::parse_document(std::str::from_utf8(&files["index.html"]).unwrap());
+        let strips = all(&page, "table.lanes .strip");
+        strips.iter().filter_map(|strip| strip.attr("title").map(str::to_owned)).collect::<Vec<String>>()
+    };
+    let before = shown(&[]);
+    let after = shown(&old);
+    let wanted = "Last 4 runs, oldest first: 2026-10-01 10:00 all as expected, 2026-10-02 10:00 infrastructure failed, 2026-11-21";
+    assert!(after.len() == before.len() && after.iter().any(|title| title.starts_with(wanted)), "{after:?}");
+    // Of another lane, or with its record here.
+    let elsewhere = |change: fn(&mut Entry)| {
+        let mut entry = line("c", "2026-10-03T10:00:00Z", "ok");
+        change(&mut entry);
+        shown(&[entry])
+    };
+    assert_eq!(elsewhere(|entry| entry.arch = "none64".into()), before);
+    assert_eq!(elsewhere(|entry| entry.provider = "qemu".into()), before);
+    assert_eq!(elsewhere(|entry| entry.mode = Some("qemu-user".into())), before);
+    assert_eq!(elsewhere(|entry| drop(entry.versions.remove("etcd"))), before);
+    assert_eq!(elsewhere(|entry| entry.run = "20261121T100000Z-mix64".into()), before);
 }
