@@ -2,7 +2,7 @@
 
 use model::{Exit, Level};
 use serde_json::{Value, json};
-use suite::{Check, Need};
+use suite::{Check, NATIVE_STORE, Need};
 
 use super::{print, print_json};
 use crate::args::{ExplainOptions, ListOptions};
@@ -81,6 +81,7 @@ fn needs(check: &Check) -> String {
         .map(|need| match need {
             Need::Control => "control over the components".into(),
             Need::Exclusive => "the profile for itself".into(),
+            Need::NativeStore => NATIVE_STORE.into(),
             Need::Disrupts(profile) => format!("on `{profile}`: control over the components, the profile for itself"),
         })
         .collect();

@@ -12,11 +12,11 @@ mod shard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Event, Exit, Profile, RunInfo, Target};
+use model::{Event, Exit, Profile, RunInfo, Source, Target};
 use proc::progress::Lane;
 use proc::{RunDir, progress};
 use report::{Child, Console, EventLog, Verbosity};
-use suite::{Case, Options};
+use suite::{Case, Need, Options};
 use targets::Catalogue;
 
 use super::{chosen, host_target, print, request};
@@ -109,7 +109,10 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         |target, only| build::Request { only: Some(only), ..request(paths, catalogue, target, Some(&options.sources)) };
     let host = host_target(catalogue).ok();
     let beside = provider::beside(&work.profiles);
-    let elsewhere = host.filter(|host| host.name != target.name && !beside.is_empty());
+    let wanted = work.cases.iter().any(|case| case.check.needs.contains(&Need::NativeStore));
+    // Binaries of the user are for the architecture under test alone.
+    let given = matches!(options.sources.by_set().get("etcd"), Some(Source::Prebuilt(_)));
+    let elsewhere = host.filter(|host| host.name != target.name && wanted && !given && !beside.is_empty());
     let job = Job {
         target,
         request: request_of(target, &components),

@@ -29,7 +29,8 @@ use std::time::Duration;
 
 use ::runner::github::{Github, Runner};
 use ::runner::policy::ArchNames;
-use ::runner::{Config, Credentials, Error, Planned, Secret, plain};
+use ::runner::{Config, Credentials, Error, Planned, plain};
+use model::Secret;
 use proc::{interrupt, progress};
 use serde_json::{Value, json};
 use targets::Catalogue;

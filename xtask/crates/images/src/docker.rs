@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use model::ImageOrder;
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType};
 
 use crate::digest;
 use crate::image::Image;
+use crate::layer::header;
 use crate::layout;
 use crate::spec::Saved;
 
@@ -51,15 +52,4 @@ fn archive(out: impl Write, reference: &str, image: &Image) -> anyhow::Result<()
     append("manifest.json", &serde_json::to_vec(&[saved]).context("a manifest is plain data")?)?;
     tar.into_inner()?.flush()?;
     Ok(())
-}
-
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_ustar();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(size);
-    header
 }

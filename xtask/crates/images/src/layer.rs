@@ -89,7 +89,7 @@ fn append(tar: &mut Builder<impl Write>, program: &Program) -> anyhow::Result<()
 }
 
 /// Of root, and of the first second of 1970.
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
+pub(crate) fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
     header.set_mode(mode);

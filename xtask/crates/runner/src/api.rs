@@ -19,7 +19,7 @@ use crate::call::{Answer, Call};
 use crate::error::Error;
 use crate::limits::{self, Limits, Next, Repeat};
 use crate::line::{Lost, answer, client, endpoint};
-use crate::secret::Secret;
+use model::Secret;
 
 /// How often a wait looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);

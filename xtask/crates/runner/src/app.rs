@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::call::Call;
 use crate::error::Error;
 use crate::scope::Scope;
-use crate::secret::Secret;
+use model::Secret;
 
 /// GitHub takes at most ten minutes, and its clock is another one.
 const LIFE: SignedDuration = SignedDuration::from_secs(9 * 60);

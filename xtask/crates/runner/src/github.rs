@@ -15,8 +15,8 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::name::Name;
 use crate::scope::Scope;
-use crate::secret::Secret;
 use crate::{jit, name, plain};
+use model::Secret;
 
 use data::{Created, Labels, RunnerPage};
 pub use data::{Deprecation, ForkApproval, Group, Job, Label, Permissions, RegistrationToken, Repository, Runner};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, Config, Kind, Planned};
 use crate::call::Call;
 use crate::error::Error;
-use crate::secret::Secret;
+use model::Secret;
 
 const CREATE: &str =
     "a token with the scope `create_runner`, of somebody who is Maintainer of the project or Owner of the group";

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::secret::Secret;
+use model::Secret;
 
 /// The largest that is believed, in bytes of base64; a real one has about 5000.
 const LARGEST: usize = 40_000;

@@ -20,7 +20,6 @@ mod plain;
 pub mod policy;
 pub mod scale;
 mod scope;
-mod secret;
 
 pub use api::{Config, Credentials, Planned};
 pub use app::App;
@@ -28,4 +27,3 @@ pub use error::{Error, Refused};
 pub use name::{Name, PREFIX, check_name};
 pub use plain::plain;
 pub use scope::Scope;
-pub use secret::Secret;

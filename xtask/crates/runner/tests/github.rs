@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use base64::Engine;
 use fake::{Fake, TOKEN};
+use model::Secret;
 use ring::signature::KeyPair;
 use runner::github::{Github, JitRequest};
-use runner::{App, Config, Credentials, Name, Scope, Secret};
+use runner::{App, Config, Credentials, Name, Scope};
 use rustls::pki_types::PrivatePkcs1KeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};

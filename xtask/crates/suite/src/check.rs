@@ -34,7 +34,12 @@ pub enum Need {
     Exclusive,
     /// Both, on this profile only: on the others the check leaves that part out.
     Disrupts(&'static str),
+    /// An etcd of this machine's own architecture, beside components of another one.
+    NativeStore,
 }
+
+/// What [`Need::NativeStore`] says where there is none.
+pub const NATIVE_STORE: &str = "an etcd of this machine's own architecture, beside components of another one";
 
 /// How a verdict is reached.
 #[derive(Clone, Copy)]

@@ -18,7 +18,7 @@ use proc::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::check::{self, Check, Stop, Verdict};
+use crate::check::{self, Check, NATIVE_STORE, Need, Stop, Verdict};
 use crate::ctx::{Ctx, Ground};
 use crate::judge::{Court, Judgement};
 use crate::record::{Clock, Recorder};
@@ -215,12 +215,12 @@ impl Engine<'_> {
             tasks.spawn(self.traffic(field));
         }
         for case in together {
-            tasks.spawn(self.scenario(*case, field, Arc::clone(&field.slots)));
+            tasks.spawn(self.scenario(*case, field));
         }
         let trouble = self.wait_for_all(tasks).await?;
         for case in alone {
             let mut tasks = JoinSet::new();
-            tasks.spawn(self.scenario(*case, field, Arc::clone(&field.slots)));
+            tasks.spawn(self.scenario(*case, field));
             self.wait_for_all(tasks).await?;
         }
         self.unless_it_breaks(self.wait_until_clean(field)).await?;
@@ -277,8 +277,8 @@ impl Engine<'_> {
         }
     }
 
-    fn scenario(&self, case: Case, field: &Field, slots: Arc<Semaphore>) -> impl Future<Output = Done> + Send + use<> {
-        let ground = Arc::clone(&field.ground);
+    fn scenario(&self, case: Case, field: &Field) -> impl Future<Output = Done> + Send + use<> {
+        let (ground, slots) = (Arc::clone(&field.ground), Arc::clone(&field.slots));
         let sink = Arc::clone(&self.sink);
         let options = self.options.clone();
         async move {
@@ -404,8 +404,12 @@ fn panicked(panic: &(dyn Any + Send)) -> Stop {
 }
 
 fn unmet(check: &Check, ctx: &Ctx) -> Option<&'static str> {
-    (check.needs_control(&ctx.profile().name) && ctx.ground.cluster.control.is_none())
-        .then_some("control over the components (start, stop, flags)")
+    let (profile, control) = (&ctx.profile().name, &ctx.ground.cluster.control);
+    if check.needs_control(profile) && control.is_none() {
+        return Some("control over the components (start, stop, flags)");
+    }
+    let has_native = control.as_ref().is_some_and(|control| control.native(profile).is_some());
+    (check.needs.contains(&Need::NativeStore) && !has_native).then_some(NATIVE_STORE)
 }
 
 /// Every name that a case makes begins like its namespace, see `Ctx::slug`.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args as ClapArgs;
-use runner::{App, Credentials, Error, Scope, Secret};
+use model::Secret;
+use runner::{App, Credentials, Error, Scope};
 
 /// A token is given by the name of a variable or file: the command line can be read by everybody on the machine.
 #[derive(Clone, Debug, ClapArgs)]

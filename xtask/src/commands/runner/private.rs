@@ -5,7 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use ::runner::{Error, Secret};
+use ::runner::Error;
+use model::Secret;
 
 /// A file that is not there yet under its name. Dropping it removes it.
 #[derive(Debug)]

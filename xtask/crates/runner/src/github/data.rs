@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::secret::Secret;
+use model::Secret;
 
 /// A registered runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

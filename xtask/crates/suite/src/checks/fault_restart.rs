@@ -9,7 +9,7 @@ use crate::api::Request;
 use crate::check::{Check, Need, Verdict};
 use crate::ctx::Ctx;
 use crate::load::{self, Servers};
-use crate::object::CORE_EVENTS;
+use crate::object::{CONFIG_MAPS, CORE_EVENTS};
 use crate::{expect, scenario, wait};
 
 pub(super) static CHECKS: &[Check] = &[
@@ -109,9 +109,11 @@ async fn etcd_restart(ctx: &Ctx) -> Verdict {
             Ok(if read.is_ok_and(|answer| answer.is_success()) { Err("it was answered".to_owned()) } else { Ok(()) })
         })
         .await?;
-        ctx.control(ETCD, Action::Start).await
+        let silent = ctx.recorder(&CONFIG_MAPS).now();
+        ctx.control(ETCD, Action::Start).await?;
+        Ok(silent)
     };
-    load::through(ctx, &Servers::first(ctx), &[(load::MET, 1)], fault).await
+    load::through_silence(ctx, &Servers::first(ctx), &[(load::MET, 1)], fault).await
 }
 
 /// Killed, not asked to end; ready again afterwards.

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use model::{Action, Control, ControlError, StoreInfo};
 
 use super::Ctx;
-use crate::check::Stop;
+use crate::check::{NATIVE_STORE, Stop};
 
 /// A component that was started for this case; it is stopped at the latest when this is dropped.
 pub(crate) struct Started {
@@ -58,8 +58,7 @@ impl Ctx {
     /// The etcd of this machine, where the components are of another architecture.
     pub(crate) fn native(&self) -> Result<StoreInfo, Stop> {
         let native = self.power()?.native(&self.profile().name);
-        let need = "components of another architecture than this machine, and a spare etcd beside them";
-        native.ok_or_else(|| Stop::Skipped { need: need.into() })
+        native.ok_or_else(|| Stop::Skipped { need: NATIVE_STORE.into() })
     }
 
     /// Starts the apiserver of the profile again with some flags changed.

@@ -9,15 +9,15 @@ mod clients;
 mod watcher;
 mod writer;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use futures::future::try_join_all;
 use judge::fault::{Account, Fate, Life, Read, Write, id_text, judge_account};
 use model::Resource;
-use model::history::{Change, Key};
+use model::history::{Change, Key, Micros};
 
 use crate::api::Transport;
 use crate::check::{Stop, Verdict};
@@ -45,10 +45,9 @@ const MARKER: &str = "marker";
 
 /// The parts of a workload, as indexes.
 const PHASES: [&str; 3] = ["before", "during", "after"];
-const AFTERWARDS: usize = 2;
 
-/// Writes without an answer, and those that were under way when the fault ended. A writer sends one after the other, so
-/// where servers do not answer each of them has one of these.
+/// Writes that were under way while the store was silent, or never had an answer. Not only the latter: an apiserver may
+/// hold a write until its store is back.
 pub(crate) const MET: &str = "writes that met the fault";
 
 /// A count that must be reached, or the check has exercised nothing.
@@ -60,8 +59,6 @@ struct Board {
     phase: AtomicUsize,
     acknowledged: [AtomicU64; 3],
     unanswered: [AtomicU64; 3],
-    /// Sent before the end of the fault and answered after it.
-    held_up: AtomicU64,
     /// Writers end.
     ended: AtomicBool,
     /// When watchers have to be told of the marker.
@@ -86,7 +83,36 @@ pub(crate) async fn through(
     let board = Board::default();
     let account = account(ctx, servers, &board, fault).await?;
     board.tell(ctx);
-    let judgement = judge_account(&account);
+    judged(ctx, &account, minima)
+}
+
+/// Like [`through`], for a fault that tells a moment at which the store could answer nobody. What was under way then, or
+/// never had an answer, is counted as [`MET`].
+pub(crate) async fn through_silence(
+    ctx: &Ctx,
+    servers: &Servers,
+    minima: &[Minimum],
+    fault: impl Future<Output = Result<Micros, Stop>>,
+) -> Verdict {
+    let (board, moment) = (Board::default(), OnceLock::new());
+    let account = account(ctx, servers, &board, async {
+        let silent = fault.await?;
+        moment.get_or_init(|| silent);
+        Ok(())
+    });
+    let account = account.await?;
+    board.tell(ctx);
+    let silent = moment.get().copied().context("the fault told no moment, a bug of ours")?;
+    ctx.count(MET, account.writes.iter().filter(|write| has_met(write, silent)).count() as u64);
+    judged(ctx, &account, minima)
+}
+
+fn has_met(write: &Write, silent: Micros) -> bool {
+    write.fate == Fate::Unknown || (write.called <= silent && silent <= write.returned)
+}
+
+fn judged(ctx: &Ctx, account: &Account, minima: &[Minimum]) -> Verdict {
+    let judgement = judge_account(account);
     for (what, n) in &judgement.exercised {
         ctx.count(what, *n);
     }
@@ -181,7 +207,7 @@ async fn direct(ctx: &Ctx, board: &Board, fault: impl Future<Output = Verdict>) 
     board.reached(ctx, 0, BEFORE).await?;
     board.phase.store(1, Ordering::SeqCst);
     fault.await?;
-    board.phase.store(AFTERWARDS, Ordering::SeqCst);
+    board.phase.store(2, Ordering::SeqCst);
     board.reached(ctx, 2, AFTER).await?;
     board.ended.store(true, Ordering::SeqCst);
     Ok(())
@@ -274,16 +300,8 @@ impl Board {
         .await
     }
 
-    fn phase(&self) -> usize {
-        self.phase.load(Ordering::SeqCst)
-    }
-
-    /// The end of a write that was sent in the phase `sent`.
-    fn note(&self, fate: Fate, sent: usize) {
-        let phase = self.phase();
-        if fate != Fate::Unknown && sent < AFTERWARDS && phase == AFTERWARDS {
-            self.held_up.fetch_add(1, Ordering::SeqCst);
-        }
+    fn note(&self, fate: Fate) {
+        let phase = self.phase.load(Ordering::SeqCst);
         match fate {
             Fate::Done(_) => self.acknowledged[phase].fetch_add(1, Ordering::SeqCst),
             Fate::Unknown => self.unanswered[phase].fetch_add(1, Ordering::SeqCst),
@@ -313,8 +331,6 @@ impl Board {
             ctx.count(&format!("acknowledged {name} the fault"), self.acknowledged[phase].load(Ordering::SeqCst));
             ctx.count("unanswered", self.unanswered[phase].load(Ordering::SeqCst));
         }
-        let unanswered: u64 = self.unanswered.iter().map(|count| count.load(Ordering::SeqCst)).sum();
-        ctx.count(MET, unanswered + self.held_up.load(Ordering::SeqCst));
     }
 }
 

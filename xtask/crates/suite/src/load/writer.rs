@@ -93,7 +93,7 @@ impl Attempt<'_> {
         let ctx = self.clients.ctx();
         let Ok(key_text) = ctx.key(self.resource, self.name).await else { return Known::Nothing };
         let recorder = ctx.recorder(self.resource);
-        let (called, phase) = (recorder.now(), board.phase());
+        let called = recorder.now();
         let (kind, based_on, answer) = match state {
             Known::There(object) if ctx.random().u8(..4) == 0 => {
                 let options = json!({"preconditions": {"resourceVersion": object.rv_text()}});
@@ -111,7 +111,7 @@ impl Attempt<'_> {
             }
         };
         let fate = fate(kind, &answer);
-        board.note(fate, phase);
+        board.note(fate);
         log.writes.push(Write {
             client: ctx.client.to_string(),
             id: self.id,

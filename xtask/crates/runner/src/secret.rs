@@ -1,3 +1,0 @@
-//! What must not be seen: tokens, keys, configurations that hold keys.
-
-pub use model::Secret;
