@@ -23,14 +23,14 @@ use model::{Level, Source, StoreKind};
 use suite::{Selection, Shard};
 
 pub(crate) use build::BuildOptions;
-pub(crate) use cluster::{LogsOptions, NameOptions, ShellOptions, UpOptions};
+pub(crate) use cluster::{KubectlOptions, LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use images::{
     FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesOptions,
 };
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use machines::*;
-pub(crate) use provider::{MachineOptions, ProviderArg, ProviderOptions, QemuArg};
+pub(crate) use provider::{ClusterArg, MachineOptions, ProviderArg, ProviderOptions, QemuArg};
 pub(crate) use report::*;
 pub(crate) use runner::*;
 pub(crate) use selftest::SelftestOptions;
@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Logs(LogsOptions),
     /// Open a root shell in a VM that `up` started, or run a command there
     Shell(ShellOptions),
+    /// Run kubectl on a cluster that `up` started
+    Kubectl(KubectlOptions),
     /// List the checks
     List(ListOptions),
     /// Tell what a check wants, where that comes from, and how to see it by hand
@@ -184,7 +186,7 @@ pub(crate) struct SelectionOptions {
     /// Checks of this level and stronger ones [default for runs: should, or any level for checks named by --check]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) level: Option<LevelArg>,
-    /// storage, watch, list, rv or cc; may be repeated
+    /// storage, watch, list, rv, cc, fault or cluster; may be repeated
     #[arg(long = "suite", value_name = "SUITE")]
     pub(crate) suites: Vec<String>,
     /// Only on this profile; may be repeated
@@ -267,24 +269,28 @@ pub(crate) struct CiOptions {
 Examples:
   cargo xtask fetch --arch ARCH
   cargo xtask fetch --arch all --dry-run
+  cargo xtask fetch --arch ARCH --cluster node
   cargo xtask fetch --arch ARCH --locked --debian-mirror http://HOST/debian")]
 pub(crate) struct FetchOptions {
     /// Architectures, separated by commas, or `all` [default: this machine's]
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     pub(crate) arch: Vec<String>,
+    /// What the VMs are to run; locks always have both
+    #[arg(long, value_enum, value_name = "CLUSTER", default_value = "planes")]
+    pub(crate) cluster: ClusterArg,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
     /// Fail rather than download anything, with the list of what is missing
     #[arg(long)]
     pub(crate) offline: bool,
     /// Resolve the packages again and write targets/<ARCH>.lock
-    #[arg(long, conflicts_with_all = ["offline", "locked", "dry_run", "json"])]
+    #[arg(long, conflicts_with_all = ["cluster", "offline", "locked", "dry_run", "json"])]
     pub(crate) update_lock: bool,
     /// Write everything that is needed into one archive, for a machine without network
     #[arg(long, value_name = "FILE", conflicts_with_all = ["update_lock", "dry_run", "json"])]
     pub(crate) bundle: Option<PathBuf>,
     /// Take what a bundle holds into the cache; it must be what the locks name
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "arch", "update_lock", "dry_run", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "arch", "cluster", "update_lock", "dry_run", "json"])]
     pub(crate) import: Option<PathBuf>,
     /// Print what would be downloaded, and do nothing
     #[arg(long)]

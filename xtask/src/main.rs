@@ -10,6 +10,7 @@ mod expectations;
 mod failure;
 mod form;
 mod github;
+mod node;
 mod paths;
 mod pipeline;
 mod provider;
@@ -70,6 +71,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Cache(options) => commands::cache::run(&paths()?, &options),
         Command::Up(options) => commands::up::run(&paths()?, &options),
         Command::Down(options) => commands::up::down(&paths()?, &options),
+        Command::Kubectl(options) => commands::kubectl::run(&paths()?, &options),
         Command::Logs(options) => commands::up::logs(&paths()?, &options),
         Command::List(options) => commands::checks::list(paths, &options),
         Command::Explain(options) => commands::checks::explain(&options),

@@ -62,8 +62,9 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     let artifacts = phase(log, "build", Exit::Build, || all_built(job))?;
     drop(turn);
     tell_built(log, &artifacts);
-    let topology = Topology { profiles: job.profiles.clone() };
     let booted = phase(log, "boot", Exit::Infrastructure, || {
+        let node = provider.node(job.provider.paths, job.provider.catalogue, &artifacts)?;
+        let topology = Topology { profiles: job.profiles.clone(), node };
         provider.boot(job.target, &artifacts, &topology, &job.provider.paths.cache, run)
     })?;
     tell_booted(log, &booted);

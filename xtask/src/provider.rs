@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use boot::qemu::Accelerator;
-use boot::{Booted, Topology};
+use boot::{Booted, NodeRequest, Topology};
 use model::{Artifacts, Components, MachineFiles, Profile, StoreKind, Target};
 use proc::RunDir;
+use targets::Catalogue;
 
-use crate::args::{ProviderArg, ProviderOptions};
+use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
 use crate::commands::fetch::options as fetch_options;
+use crate::failure::Failure;
+use crate::node;
 use crate::paths::Paths;
 
 /// A provider that is ready to boot.
@@ -21,7 +24,19 @@ pub(crate) enum Provider {
 
 /// What the command line asks for; otherwise processes on a machine of the same architecture, and a VM elsewhere.
 pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &Target) -> ProviderArg {
-    options.provider.unwrap_or_else(|| usual(host, target))
+    let usual = || match options.cluster {
+        ClusterArg::Planes => usual(host, target),
+        ClusterArg::Node => ProviderArg::Qemu,
+    };
+    options.provider.unwrap_or_else(usual)
+}
+
+/// Refuses a node on this machine itself: it would need root, and change how the machine routes and counts.
+pub(crate) fn known(options: &ProviderOptions) -> Result<(), Failure> {
+    if options.cluster == ClusterArg::Node && options.provider == Some(ProviderArg::Process) {
+        return Err(Failure::usage(anyhow!("--cluster node needs a machine of its own: leave out --provider process")));
+    }
+    Ok(())
 }
 
 /// The profiles with their data in another kind of store. Only etcd has members, and only beside it there is another one.
@@ -81,6 +96,21 @@ impl ProviderArg {
 }
 
 impl Provider {
+    /// What makes a control plane a whole cluster, where that was asked for.
+    pub(crate) fn node(
+        &self,
+        paths: &Paths,
+        catalogue: &Catalogue,
+        artifacts: &Artifacts,
+    ) -> anyhow::Result<Option<NodeRequest>> {
+        match self {
+            Provider::Qemu { files, .. } if files.node.is_some() => {
+                node::request(paths, catalogue, files, artifacts).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     pub(crate) fn boot(
         &self,
         target: &Target,
@@ -105,6 +135,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) chosen: ProviderArg,
     pub(crate) options: &'a ProviderOptions,
     pub(crate) paths: &'a Paths,
+    pub(crate) catalogue: &'a Catalogue,
     /// This machine, if the target data knows it.
     pub(crate) host: Option<&'a Target>,
     pub(crate) target: &'a Target,
@@ -122,7 +153,8 @@ impl Setup<'_> {
 
     fn machine(&self) -> anyhow::Result<Provider> {
         let host = self.host.context("the packages of QEMU are for a host that no target file describes")?;
-        let options = fetch_options(self.paths, &self.options.machine, self.offline);
+        let node = (self.options.cluster == ClusterArg::Node).then(|| self.catalogue.node.clone());
+        let options = fetch::Options { node, ..fetch_options(self.paths, &self.options.machine, self.offline) };
         let files = Box::new(fetch::machine(host, self.target, &options)?);
         let accelerator = boot::qemu::accelerator(host, self.target, &files, &self.paths.cache)?;
         Ok(Provider::Qemu { files, accelerator, cold: self.options.cold })

@@ -60,6 +60,8 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["fetch", "--arch", "mips"], &["`mips`", "riscv64"]),
         (&["fetch", "--qemu", "mine"], &["'mine'", "debian", "system"]),
         (&["fetch", "--update-lock", "--locked"], &["--update-lock", "--locked"]),
+        (&["fetch", "--update-lock", "--cluster", "node"], &["--update-lock", "--cluster"]),
+        (&["fetch", "--cluster", "nodes"], &["'nodes'", "planes", "node"]),
         (&["fetch", "--import", "x", "--bundle", "y"], &["--import", "--bundle"]),
         (&["cache"], &["list", "prune"]),
         (&["cache", "prune", "--max-size", "many"], &["many", "10G"]),
@@ -96,7 +98,7 @@ fn a_selection_that_matches_nothing_is_not_green() {
 fn planned(place: &Place, args: &[&str]) -> Vec<String> {
     let binaries = place.root.display().to_string();
     let source = format!("prebuilt:{binaries}");
-    for name in ["etcd", "kube-apiserver"] {
+    for name in ["etcd", "etcdctl", "etcdutl", "kube-apiserver", "kube-controller-manager"] {
         std::fs::write(place.root.join(name), "").unwrap();
     }
     let all = [&["ci", "--dry-run", "--kubernetes", &source, "--etcd", &source], args].concat();
@@ -286,6 +288,11 @@ fn what_is_missing_offline_is_listed_at_once() {
         let plan: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(plan["unresolved"], serde_json::json!([]), "the lock does not cover {arch}");
         assert!(plan["missing"].as_array().is_some_and(|missing| missing.len() > 50), "{plan}");
+    }
+    for arch in ["amd64", "arm64", "loong64", "ppc64le", "riscv64"] {
+        let ended = place.run(&["fetch", "--dry-run", "--cluster", "node", "--arch", arch]).expect(0, &[]);
+        let plan = ended.stdout;
+        assert!(plan.contains("  crun ") && plan.contains("  nftables "), "the lock does not cover {arch}: {plan}");
     }
 }
 

@@ -384,7 +384,7 @@ fn a_port_that_is_taken_meanwhile_costs_an_attempt_and_no_more() {
         taken.lock().unwrap().push(listener);
         Ok(port)
     };
-    let topology = boot::Topology { profiles: vec![catalogue.profile("default").unwrap().clone()] };
+    let topology = boot::Topology { profiles: vec![catalogue.profile("default").unwrap().clone()], node: None };
     let booted = boot::up_on(target, &artifacts, &topology, &run, &ports).unwrap();
 
     assert_eq!(asked.load(Ordering::SeqCst), 12, "three ports for each of three failed attempts and a good one");

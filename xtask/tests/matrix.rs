@@ -149,7 +149,7 @@ fn a_job_of_the_matrix_runs_on_a_laptop_as_the_command_that_it_stands_for() {
     let place = Place::new();
     let binaries = place.root.join("binaries");
     std::fs::create_dir(&binaries).unwrap();
-    for name in ["etcd", "kube-apiserver"] {
+    for name in ["etcd", "etcdctl", "etcdutl", "kube-apiserver", "kube-controller-manager"] {
         std::fs::write(binaries.join(name), "").unwrap();
     }
     let source = format!("prebuilt:{}", binaries.display());

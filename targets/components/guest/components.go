@@ -57,7 +57,8 @@ func (c *components) spawn(name, program string, args []string, env map[string]s
 		return nil, nil, err
 	}
 	defer writer.Close()
-	environment := []string{"PATH=/bin", "HOME=/root"}
+	// /sbin is there on a disk only: kube-proxy looks for nft.
+	environment := []string{"PATH=/sbin:/bin", "HOME=/root"}
 	for key, value := range env {
 		environment = append(environment, key+"="+value)
 	}

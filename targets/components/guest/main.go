@@ -39,6 +39,9 @@ func boot() error {
 	if err := loadModules("/modules"); err != nil {
 		return err
 	}
+	if err := enterDisk(); err != nil {
+		return err
+	}
 	if err := network(); err != nil {
 		return err
 	}

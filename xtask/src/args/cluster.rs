@@ -15,8 +15,8 @@ pub(crate) struct UpOptions {
     /// Architecture [default: this machine's]
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: Option<String>,
-    /// Control planes to start; may be repeated
-    #[arg(long = "profile", value_name = "NAME", default_value = "default")]
+    /// Control planes to start; may be repeated [default: default, or that of the node]
+    #[arg(long = "profile", value_name = "NAME")]
     pub(crate) profiles: Vec<String>,
     /// Name of the cluster, for `down`, `logs` and `shell`
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
@@ -63,6 +63,24 @@ pub(crate) struct ShellOptions {
     /// Run this instead of a shell
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask kubectl -- get pods --all-namespaces
+  cargo xtask kubectl --name other -- create deployment a --image registry.k8s.io/pause:TAG
+  cargo xtask kubectl --profile json -- get --raw /version")]
+pub(crate) struct KubectlOptions {
+    /// Name given to `up`, or of a run that `ci --keep` left
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
+    pub(crate) name: String,
+    /// The control plane, where the cluster has several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// What kubectl is told
+    #[arg(last = true, value_name = "ARGUMENT")]
+    pub(crate) arguments: Vec<String>,
 }
 
 /// It becomes part of file names.

@@ -16,6 +16,9 @@ pub(crate) struct ProviderOptions {
     /// How the components are run [default: process for this machine's architecture, qemu for others]
     #[arg(long, value_enum, value_name = "PROVIDER")]
     pub(crate) provider: Option<ProviderArg>,
+    /// What is started
+    #[arg(long, value_enum, value_name = "CLUSTER", default_value = "planes")]
+    pub(crate) cluster: ClusterArg,
     /// Boot the VM from power-on, and make no memory snapshot
     #[arg(long)]
     pub(crate) cold: bool,
@@ -29,6 +32,15 @@ pub(crate) enum QemuArg {
     Debian,
     /// The one on PATH
     System,
+}
+
+/// What is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClusterArg {
+    /// Control planes alone: etcd and kube-apiserver
+    Planes,
+    /// A node with kubelet and containers beside them
+    Node,
 }
 
 /// What system VMs are made from.
@@ -54,6 +66,9 @@ impl ProviderOptions {
             |option: &str, value: Option<&str>| words.extend([option].into_iter().chain(value).map(str::to_owned));
         if let Some(provider) = self.provider {
             add("--provider", Some(provider.name()));
+        }
+        if self.cluster == ClusterArg::Node {
+            add("--cluster", Some("node"));
         }
         if self.cold {
             add("--cold", None);
@@ -85,9 +100,11 @@ mod tests {
 
     #[test]
     fn the_words_of_the_options_are_those_that_were_written() {
-        for line in
-            ["", "--provider process", "--provider qemu --cold --qemu system --locked --debian-mirror http://h/d"]
-        {
+        for line in [
+            "",
+            "--provider process",
+            "--provider qemu --cluster node --cold --qemu system --locked --debian-mirror http://h/d",
+        ] {
             let Alone { options } = Alone::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap();
             assert_eq!(options.words().join(" "), line);
         }

@@ -108,7 +108,7 @@ fn ready(bench: &Bench<'_>) -> anyhow::Result<Row> {
     for _ in 0..bench.runs {
         floors.push(by_hand(bench)?);
         let run = RunDir::create(&bench.paths.cache.join("bench"), &bench.paths.cache, "bench")?;
-        let topology = Topology { profiles: vec![bench.profile.clone()] };
+        let topology = Topology { profiles: vec![bench.profile.clone()], node: None };
         let begin = Instant::now();
         let booted = ::boot::up(bench.target, &bench.artifacts, &topology, &run)?;
         ours.push(begin.elapsed().as_secs_f64());

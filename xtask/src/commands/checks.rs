@@ -2,7 +2,7 @@
 
 use model::{Exit, Level};
 use serde_json::{Value, json};
-use suite::{Check, NATIVE_STORE, Need};
+use suite::{Check, NATIVE_STORE, NODE, Need};
 
 use super::{print, print_json};
 use crate::args::{ExplainOptions, ListOptions};
@@ -82,6 +82,7 @@ fn needs(check: &Check) -> String {
             Need::Control => "control over the components".into(),
             Need::Exclusive => "the profile for itself".into(),
             Need::NativeStore => NATIVE_STORE.into(),
+            Need::Node => NODE.into(),
             Need::Disrupts(profile) => format!("on `{profile}`: control over the components, the profile for itself"),
         })
         .collect();

@@ -12,6 +12,7 @@ mod shard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use anyhow::anyhow;
 use model::{Event, Exit, Profile, RunInfo, Source, Target};
 use proc::progress::Lane;
 use proc::{RunDir, progress};
@@ -20,12 +21,13 @@ use suite::{Case, Need, Options};
 use targets::Catalogue;
 
 use super::{chosen, host_target, print, request};
-use crate::args::{CiOptions, ProviderArg};
+use crate::args::{CiOptions, ClusterArg, ProviderArg};
 use crate::budget::Way;
 use crate::expectations;
 use crate::failure::{Failure, OrExit};
 use crate::form::form;
 use crate::github;
+use crate::node;
 use crate::paths::Paths;
 use crate::pipeline::{self, Job};
 use crate::provider::{self, Setup};
@@ -104,7 +106,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     }
     let repeat = repeat(setting, target);
     let chosen = provider(setting, target);
-    let components = chosen.components(&catalogue.components, &work.profiles);
+    let components = components(setting, chosen)?;
     let request_of =
         |target, only| build::Request { only: Some(only), ..request(paths, catalogue, target, Some(&options.sources)) };
     let host = host_target(catalogue).ok();
@@ -131,7 +133,15 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         },
         builds,
         linger: &|booted, green| linger::linger(setting, booted, &run, green),
-        provider: Setup { chosen, options: &options.provider, paths, host, target, offline: options.sources.offline },
+        provider: Setup {
+            chosen,
+            options: &options.provider,
+            paths,
+            catalogue,
+            host,
+            target,
+            offline: options.sources.offline,
+        },
     };
     let log = Arc::new(
         EventLog::create(&run.events(), Some(console(paths, (options.quiet, options.verbose), &run)))
@@ -152,6 +162,12 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         Err(failure) => (exit, Some(failure)),
     };
     Ok(Ended { exit, events, broken })
+}
+
+/// What has to be built.
+fn components(setting: &Setting<'_>, chosen: ProviderArg) -> Result<Vec<String>, Failure> {
+    let Setting { catalogue, options, work, .. } = setting;
+    node::with(&options.provider, catalogue, chosen.components(&catalogue.components, &work.profiles))
 }
 
 /// How the components of this architecture are run, as the option says it.
@@ -175,12 +191,30 @@ impl Work {
         if cases.is_empty() {
             return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
         }
+        let cases = node_cases(options, cases)?;
         let cases = shard::cases(paths, catalogue, options, cases)?;
         Ok(Work {
             profiles: provider::on_store(options.sources.store(), profiles(catalogue, &cases)?),
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
             cases,
         })
+    }
+}
+
+/// Without a node, those that need one are not part of the run.
+fn node_cases(options: &CiOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failure> {
+    provider::known(&options.provider)?;
+    let needs_node = |case: &Case| case.check.needs.contains(&Need::Node);
+    if options.provider.cluster == ClusterArg::Node {
+        return match cases.iter().any(needs_node) {
+            true => Ok(cases),
+            false => Err(Failure::usage(anyhow!("--cluster node, but no selected check needs one: `--suite cluster`"))),
+        };
+    }
+    let (of_node, others): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(needs_node);
+    match others.is_empty() {
+        true => Err(Failure::usage(anyhow!("these {} checks need a node: add --cluster node", of_node.len()))),
+        false => Ok(others),
     }
 }
 
@@ -282,7 +316,9 @@ fn dry_run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> 
         print(&format!("order  {}\n", all::describe(setting, targets)));
     }
     for target in targets {
-        let request = request(setting.paths, setting.catalogue, target, Some(&setting.options.sources));
+        let components = components(setting, provider(setting, target))?;
+        let all = request(setting.paths, setting.catalogue, target, Some(&setting.options.sources));
+        let request = build::Request { only: Some(&components), ..all };
         for step in build::plan(&request).or_exit(Exit::Build)? {
             print(&format!("build  {}\n", super::build::describe(&step)));
         }

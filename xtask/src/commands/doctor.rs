@@ -223,6 +223,7 @@ mod tests {
             locked: false,
             mirror: None,
             qemu: ::fetch::QemuChoice::Debian,
+            node: None,
         };
         let targets = arches.iter().map(target).map(|target| (provider::usual(Some(&host), &target), target));
         let targets = targets.map(|(provider, target)| (target, provider)).collect();

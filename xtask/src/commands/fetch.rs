@@ -8,7 +8,7 @@ use proc::progress;
 use targets::Catalogue;
 
 use super::{chosen, print, print_json, target};
-use crate::args::{FetchOptions, MachineOptions, QemuArg};
+use crate::args::{ClusterArg, FetchOptions, MachineOptions, QemuArg};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
@@ -19,7 +19,9 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     let catalogue = Catalogue::load(&paths.targets)?;
     let host = target(&catalogue, None)?;
     let targets = chosen(&catalogue, &given.arch)?;
-    let options = options(paths, &given.machine, given.offline);
+    // A lock without the node's packages would be taken for one that is too old.
+    let node = (given.update_lock || given.cluster == ClusterArg::Node).then(|| catalogue.node.clone());
+    let options = Options { node, ..options(paths, &given.machine, given.offline) };
     if let Some(file) = &given.bundle {
         ::fetch::bundle(host, &targets, &options, file).or_exit(Exit::Infrastructure)?;
         return Ok(Exit::Ok);
@@ -45,8 +47,9 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     let all = ::fetch::machines(host, &targets, &options).or_exit(Exit::Infrastructure)?;
     let fetched: BTreeMap<&String, MachineFiles> = targets.iter().map(|target| &target.name).zip(all).collect();
     tell_notes(fetched.values());
-    for (arch, MachineFiles { release, emulator: SystemEmulator { version, origin, .. }, .. }) in &fetched {
-        progress::say(&format!("{arch}: Linux {release} and QEMU {version} ({origin}) are ready"));
+    for (arch, MachineFiles { release, node, emulator: SystemEmulator { version, origin, .. }, .. }) in &fetched {
+        let and = if node.is_some() { ", with the packages of a node," } else { "" };
+        progress::say(&format!("{arch}: Linux {release} and QEMU {version} ({origin}){and} are ready"));
     }
     if given.json {
         print_json(&fetched)?;
@@ -93,5 +96,6 @@ pub(crate) fn options_for_go(paths: &Paths, offline: bool) -> Options {
         locked: false,
         mirror: None,
         qemu: QemuChoice::Debian,
+        node: None,
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod fetch;
 pub(crate) mod images;
 pub(crate) mod inspect;
 pub(crate) mod kept;
+pub(crate) mod kubectl;
 pub(crate) mod matrix;
 mod memory;
 pub(crate) mod rejudge;
@@ -35,6 +36,7 @@ use serde::Serialize;
 
 use crate::args::{ProviderArg, ProviderOptions, SourceOptions};
 use crate::failure::{Failure, OrExit};
+use crate::node;
 use crate::paths::Paths;
 use crate::pipeline::Tables;
 use crate::provider::{self, Provider, Setup};
@@ -166,13 +168,15 @@ pub(crate) fn ready(
 ) -> Result<Ready, Failure> {
     let host = host_target(catalogue).ok();
     let chosen = provider::choose(options, host, target);
-    let setup = Setup { chosen, options, paths, host, target, offline: sources.offline };
+    provider::known(options)?;
+    let setup = Setup { chosen, options, paths, catalogue, host, target, offline: sources.offline };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
     let profiles = crate::provider::on_store(sources.store(), profiles);
-    let components = chosen.components(&catalogue.components, &profiles);
+    let components = node::with(options, catalogue, chosen.components(&catalogue.components, &profiles))?;
     let request = ::build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
-    Ok(Ready { chosen, provider, artifacts, topology: Topology { profiles } })
+    let node = provider.node(paths, catalogue, &artifacts).or_exit(Exit::Infrastructure)?;
+    Ok(Ready { chosen, provider, artifacts, topology: Topology { profiles, node } })
 }
 
 /// Builds; first fetches a Go toolchain where there is none on PATH that is new enough.

@@ -3,6 +3,7 @@
 //! A kept cluster belongs to a keeper: the same program with `--foreground`, detached. The keeper holds the processes
 //! as any run does, so they die with it however it ends; `down` only asks the keeper to stop.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -15,12 +16,15 @@ use targets::Catalogue;
 
 use super::kept::{KEEPER, Kept, claim, down_command, keeper, not_running, running, stop, with_name};
 use super::{Ready, print, print_json, ready, target};
-use crate::args::{LogsOptions, NameOptions, UpOptions};
+use crate::args::{ClusterArg, LogsOptions, NameOptions, UpOptions};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
+use crate::provider;
 
 /// A cold build of everything for a foreign architecture on a slow machine, and its boot.
 const KEEPER_LIMIT: Duration = Duration::from_secs(2 * 3600);
+/// What is started where nothing is named.
+const DEFAULT: &str = "default";
 /// Lines of its log that are shown when a keeper does not start.
 const LOG_LINES: usize = 60;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -29,14 +33,22 @@ pub(crate) fn run(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     super::known_releases(&catalogue, &options.sources)?;
     let target = target(&catalogue, options.arch.as_deref())?;
-    let mut profiles = Vec::new();
-    for name in &options.profiles {
-        profiles.push(catalogue.profile(name)?.clone());
-    }
+    let profiles = profiles(&catalogue, options)?;
     std::fs::create_dir_all(paths.clusters())
         .with_context(|| format!("failed to create {} (--cache)", paths.clusters().display()))
         .or_exit(Exit::Infrastructure)?;
     if options.foreground { keep(paths, options, &catalogue, target, profiles) } else { detach(paths, options) }
+}
+
+/// Those that were named, and that of the node where one is wanted.
+fn profiles(catalogue: &Catalogue, options: &UpOptions) -> Result<Vec<Profile>, Failure> {
+    provider::known(&options.provider)?;
+    let node = (options.provider.cluster == ClusterArg::Node).then_some(&catalogue.node.profile);
+    let mut names: BTreeSet<&str> = options.profiles.iter().chain(node).map(String::as_str).collect();
+    if names.is_empty() {
+        names.insert(DEFAULT);
+    }
+    Ok(names.into_iter().map(|name| catalogue.profile(name).cloned()).collect::<Result<_, _>>()?)
 }
 
 pub(crate) fn down(paths: &Paths, options: &NameOptions) -> Result<Exit, Failure> {

@@ -28,7 +28,8 @@ pub(crate) fn module_doc(file: &File) -> Option<String> {
 pub(crate) fn is_target(path: &str) -> bool {
     let name = path.strip_prefix("targets/").and_then(|name| name.strip_suffix(".yaml"));
     name.is_some_and(|name| {
-        let others = ["components", "durations", "expectations", "images", "matrix", "profiles", "requests", "runners"];
+        let others =
+            ["components", "durations", "expectations", "images", "matrix", "node", "profiles", "requests", "runners"];
         !name.contains('/') && !others.contains(&name)
     })
 }

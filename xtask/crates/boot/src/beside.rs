@@ -122,7 +122,7 @@ impl Plan<'_> {
             width: 1,
         };
         let (target, artifacts) = (&native.target, &native.artifacts);
-        let plan = Plan { target, artifacts, pki: self.pki, run: self.run, place };
+        let plan = Plan { target, artifacts, pki: self.pki, run: self.run, place, node: None };
         let etcd = plan.empty(members::native(profile), dir)?;
         etcd.tell(servers);
         on_demand.push(etcd.component);

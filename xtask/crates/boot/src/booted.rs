@@ -12,7 +12,7 @@ use proc::run_dir::write_private_file;
 use rustix::process::Signal;
 
 use crate::beside::Beside;
-use crate::component::{APISERVER, Component};
+use crate::component::{Component, LAST};
 use crate::host::{Host, Program};
 use crate::plan::{ControlPlane, Root};
 use crate::qemu::Snapshots;
@@ -106,19 +106,20 @@ impl Booted {
     /// Ends all components in order: apiservers first, so that none complains about a lost store.
     fn stop(&self) {
         let mut components = self.processes.lock();
-        // Of a profile that rests the store stands still as well, and an apiserver does not end before it answers.
+        let orphaned = components.values_mut().any(|c| c.is_store() && c.has_died());
+        // An apiserver without its store does not end before its grace has passed. Where profiles rest, all of them would
+        // have to be woken to end by themselves: more than a minute, for stores that are the same afterwards.
+        if orphaned || self.processes.resting {
+            for other in components.values_mut().filter(|c| !c.is_store()) {
+                // Whoever cannot be killed ends with its machine.
+                let _ = other.kill();
+            }
+        }
         for component in components.values_mut() {
             let _ = component.signal(Signal::CONT);
         }
-        if components.values_mut().any(|c| c.is_store() && c.has_died()) {
-            // An apiserver without its store does not end before its grace has passed.
-            for apiserver in components.values_mut().filter(|c| !c.is_store()) {
-                // Whoever cannot be killed ends with its machine.
-                let _ = apiserver.kill();
-            }
-        }
         // A relay goes after the apiserver that needs it.
-        for order in (0..=APISERVER).rev() {
+        for order in (0..=LAST).rev() {
             let mut these: Vec<_> = components.values_mut().filter(|c| c.order() == order).collect();
             these.iter_mut().for_each(|component| component.ask_to_stop());
             for component in &mut these {

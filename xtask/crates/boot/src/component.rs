@@ -24,8 +24,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(15);
 const REST: u32 = 6;
 const LONGEST_REST: Duration = Duration::from_millis(250);
 
-/// The place of apiservers in [`Component::order`], the last one.
-pub(crate) const APISERVER: u8 = 2;
+/// The place of apiservers in [`Component::order`], and of what needs one, the last one.
+const APISERVER: u8 = 2;
+pub(crate) const LAST: u8 = APISERVER + 1;
 
 /// Lines of the log shown when a component dies.
 const LAST_LINES: usize = 25;
@@ -44,6 +45,8 @@ pub(crate) struct Component {
     pub(crate) times: Times,
     /// Whether it runs only while a check wants it to.
     pub(crate) on_demand: bool,
+    /// Whether it is a client of the apiserver, and nothing without it.
+    pub(crate) needs_apiserver: bool,
     host: Arc<dyn Host>,
     running: Option<Box<dyn Running>>,
 }
@@ -73,7 +76,9 @@ impl Component {
         times: Times,
         host: Arc<dyn Host>,
     ) -> Component {
-        Component { name: program.name.clone(), program, flags, ready, times, on_demand: false, host, running: None }
+        let name = program.name.clone();
+        let (on_demand, needs_apiserver) = (false, name.ends_with(CONTROLLER_MANAGER));
+        Component { name, program, flags, ready, times, on_demand, needs_apiserver, host, running: None }
     }
 
     /// Program, arguments and flags as one line of shell, in the background, output to `log`, which is quoted.
@@ -179,12 +184,12 @@ impl Component {
         self.name.contains("/etcd-")
     }
 
-    /// Those that others need come first: stores, plugins, apiservers, controllers.
+    /// Those that others need come first: stores, plugins, apiservers, their clients.
     pub(crate) fn order(&self) -> u8 {
         match self.name.rsplit_once('/') {
             _ if self.is_store() => 0,
+            _ if self.needs_apiserver => LAST,
             Some((_, name)) if name.starts_with("kube-apiserver") => APISERVER,
-            Some((_, CONTROLLER_MANAGER)) => APISERVER + 1,
             _ => 1,
         }
     }

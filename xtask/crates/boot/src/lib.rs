@@ -12,6 +12,7 @@ mod flags;
 mod host;
 mod kubeconfig;
 mod members;
+mod node;
 mod pki;
 mod plan;
 mod process;
@@ -20,10 +21,13 @@ pub mod qemu;
 pub use booted::{Booted, Saved};
 pub use execution::user_emulator;
 pub use members::CONTROLLER_MANAGER;
+pub use node::NodeRequest;
 pub use process::{Ports, script, up, up_on};
 
 /// Which control planes to start.
 #[derive(Clone, Debug)]
 pub struct Topology {
     pub profiles: Vec<model::Profile>,
+    /// What makes one of them a whole cluster, in a VM.
+    pub node: Option<NodeRequest>,
 }

@@ -1,12 +1,12 @@
-//! Keys and certificates of one run: a CA, a server, an administrator (certificate and token), and the service-account
-//! key pair.
+//! Keys and certificates of one run: a CA, a server, an administrator (certificate and token), the service-account key
+//! pair, and the identities of a node's processes.
 //!
 //! All keys are ECDSA P-256, made fresh, written 0600 into the run's private folder and gone with it.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use model::TlsFiles;
+use model::{Identity, TlsFiles};
 use proc::RunDir;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -14,11 +14,24 @@ use rcgen::{
 };
 
 use crate::flags::random_base64;
+use crate::node::ADDRESS;
 use crate::plan::Root;
 
 /// The administrator's name and group.
 const ADMIN: &str = "archproof";
 const ADMINS: &str = "system:masters";
+/// What a server of the run is called: from here, on a node, and by Pods. The last address is the first one of the range
+/// of Services, behind which Pods find the apiserver.
+const SERVER: [&str; 8] = [
+    "127.0.0.1",
+    "localhost",
+    ADDRESS,
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "10.96.0.1",
+];
 
 /// Paths of the PEM files.
 #[derive(Clone, Debug)]
@@ -37,12 +50,22 @@ pub(crate) struct Pki {
 }
 
 /// Makes the files below the run's private folder.
-pub(crate) fn create(run: &RunDir) -> anyhow::Result<Pki> {
+pub(crate) fn create(run: &RunDir, identities: &[Identity]) -> anyhow::Result<Pki> {
     run.private_dir("pki")?;
-    let ca = authority().context("failed to make the run's CA")?;
+    let ca = authority("archproof run CA").context("failed to make the run's CA")?;
     let ca_file = run.write_private("pki/ca.crt", ca.pem().as_bytes())?;
     let service_account = KeyPair::generate().context("failed to make the service-account key")?;
     let issue = |name: &str, params| issue(run, &ca, &ca_file, name, params);
+    for identity in identities {
+        let Identity { name, own_ca, .. } = identity;
+        if *own_ca {
+            let own = authority(name).with_context(|| format!("failed to make the CA of `{name}`"))?;
+            let own_file = run.write_private(&format!("pki/{name}.ca.crt"), own.pem().as_bytes())?;
+            self::issue(run, &own, &own_file, name, member(identity)?)?;
+        } else {
+            issue(name, member(identity)?)?;
+        }
+    }
     let token = random_base64().context("failed to make the administrator's token")?;
     Ok(Pki {
         server: issue("server", server()?)?,
@@ -81,6 +104,12 @@ pub(crate) fn below(folder: &Path) -> Pki {
 }
 
 impl Pki {
+    /// The files of an identity that the run's CA has signed.
+    pub(crate) fn identity(&self, name: &str) -> TlsFiles {
+        let file = |end: &str| self.ca.with_file_name(format!("{name}.{end}"));
+        TlsFiles { ca: self.ca.clone(), cert: file("crt"), key: file("key") }
+    }
+
     /// The same files as the components know them.
     pub(crate) fn seen_from(&self, root: &Root) -> Pki {
         let files = |files: &TlsFiles| TlsFiles {
@@ -100,9 +129,9 @@ impl Pki {
     }
 }
 
-fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
+fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "archproof run CA");
+    params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     valid_for_a_week(&mut params);
@@ -110,8 +139,7 @@ fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
 }
 
 fn server() -> anyhow::Result<CertificateParams> {
-    let names = ["127.0.0.1", "localhost", "kubernetes.default.svc"].map(String::from);
-    let mut params = CertificateParams::new(names.to_vec())?;
+    let mut params = CertificateParams::new(SERVER.map(String::from).to_vec())?;
     params.distinguished_name.push(DnType::CommonName, "archproof server");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params)
@@ -123,6 +151,22 @@ fn admin() -> CertificateParams {
     params.distinguished_name.push(DnType::OrganizationName, ADMINS);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params
+}
+
+/// A user that serves as well, where it has hosts.
+fn member(identity: &Identity) -> anyhow::Result<CertificateParams> {
+    let hosts: Vec<String> = identity.hosts.iter().map(|host| host.replace("{address}", ADDRESS)).collect();
+    let serves = !hosts.is_empty();
+    let mut params = CertificateParams::new(hosts)?;
+    params.distinguished_name.push(DnType::CommonName, identity.user.as_str());
+    for group in &identity.groups {
+        params.distinguished_name.push(DnType::OrganizationName, group.as_str());
+    }
+    params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+    if serves {
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    Ok(params)
 }
 
 fn issue(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use model::{Artifact, Artifacts, Profile, ProfileInfo, ProfileStore, StoreInfo, StoreKind, StoreWrapper, Target};
 use proc::RunDir;
 use proc::deadline::OnInterrupt;
@@ -22,6 +22,7 @@ use crate::flags::{self, Flags, Member, StorePorts, url};
 use crate::host::{Host, Program};
 use crate::kubeconfig;
 use crate::members;
+use crate::node::{NodeDraft, NodeRequest, Once};
 use crate::pki::Pki;
 
 /// A native component is ready within 3 s; this is for a machine that is busy with something else as well.
@@ -67,6 +68,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) pki: &'a Pki,
     pub(crate) run: &'a RunDir,
     pub(crate) place: Place<'a>,
+    /// What makes one of the control planes a whole cluster.
+    pub(crate) node: Option<&'a NodeRequest>,
 }
 
 /// A profile that is ready to be started.
@@ -78,6 +81,7 @@ pub(crate) struct Draft {
     pub(crate) more_apiservers: Vec<Component>,
     /// Started by those who want them.
     pub(crate) on_demand: Vec<Component>,
+    pub(crate) node: Option<NodeDraft>,
     pub(crate) beside: Beside,
     pub(crate) info: ProfileInfo,
     /// The profile's private folder, there.
@@ -144,10 +148,13 @@ impl Root {
 }
 
 impl Draft {
-    /// Starts the components, and lets them rest when they are ready if that is asked for; `started` gets each one that was launched, also when a later one fails.
+    /// Starts the components, and lets them rest when they are ready if that is asked for; `started` gets each one that
+    /// was launched, also when a later one fails.
     pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, beside, info, there, data } = self;
-        for mut first in stores.into_iter().chain(plugins) {
+        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data } = self;
+        let NodeDraft { early, late, once } = node.unwrap_or_default();
+        once.iter().try_for_each(Once::prepare)?;
+        for mut first in stores.into_iter().chain(plugins).chain(early) {
             let launched = first.launch();
             started.push(first);
             launched?;
@@ -155,12 +162,25 @@ impl Draft {
         for first in started.iter_mut() {
             first.wait_ready(OnInterrupt::Stop)?;
         }
-        for apiserver in std::iter::once(apiserver).chain(more_apiservers) {
-            started.push(apiserver);
-            if let Some(apiserver) = started.last_mut() {
-                apiserver.start()?;
+        std::thread::scope(|scope| {
+            // Images are unpacked while the apiserver starts.
+            let steps = scope.spawn(|| once.iter().try_for_each(Once::steps));
+            for apiserver in std::iter::once(apiserver).chain(more_apiservers) {
+                started.push(apiserver);
+                if let Some(apiserver) = started.last_mut() {
+                    apiserver.start()?;
+                }
             }
+            steps.join().map_err(|_| anyhow!("a step of the node's start panicked, a bug of ours"))?
+        })?;
+        let first = started.len();
+        for mut late in late {
+            let launched = late.launch();
+            started.push(late);
+            launched?;
         }
+        started[first..].iter_mut().try_for_each(|late| late.wait_ready(OnInterrupt::Stop))?;
+        once.iter().try_for_each(Once::complete)?;
         if resting {
             rest(started.iter_mut())?;
         }
@@ -170,11 +190,14 @@ impl Draft {
 
     /// Takes over components that run already.
     pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, beside, info, there, data } = self;
+        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data } = self;
+        let NodeDraft { early, late, .. } = node.unwrap_or_default();
         let mut components = stores;
         components.extend(plugins);
         components.push(apiserver);
         components.extend(more_apiservers);
+        components.extend(early);
+        components.extend(late);
         components.iter_mut().try_for_each(Component::adopt)?;
         components.extend(on_demand);
         Ok(ControlPlane { info, there, components, beside, data })
@@ -218,19 +241,26 @@ impl Plan<'_> {
         let mut apiservers = Vec::new();
         for name in members::apiservers(profile) {
             let door = (place.doors)(&name)?;
-            let flags = flags::apiserver(profile, &there, door.inside, place.listen, &servers, &pki)?;
+            let flags = flags::apiserver(profile, &there, (door.inside, place.listen), place.factor, &servers, &pki)?;
             apiservers.push(self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(door.outside)))?);
             doors.push(door);
         }
         if let (Some(name), Some(apiserver)) = (members::controllers(profile), doors.first()) {
             on_demand.push(self.controllers(name, profile, &dir, apiserver.inside, &pki)?);
         }
+        let node = match (self.node, apiservers.first_mut(), doors.first()) {
+            (Some(request), Some(apiserver), Some(door)) if request.node.profile == profile.name => {
+                let root = Root { here: dir.clone(), there: there.clone() };
+                Some(self.node(request, &root, &pki, apiserver, *door)?)
+            }
+            _ => None,
+        };
         let doors: Vec<u16> = doors.into_iter().map(|door| door.outside).collect();
         let more_apiservers = apiservers.split_off(1);
         let apiserver = apiservers.pop().context("a profile has at least one apiserver")?;
         let info = self.info(profile, &dir, &doors, &endpoints, &apiserver.flags)?;
         on_demand.iter_mut().for_each(|component| component.on_demand = true);
-        Ok(Draft { stores, plugins, apiserver, more_apiservers, on_demand, beside, info, there, data })
+        Ok(Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data })
     }
 
     /// A kube-controller-manager of the apiserver on this port, there.
@@ -322,7 +352,13 @@ impl Plan<'_> {
         Ok(store)
     }
 
-    fn component(&self, name: String, program: &str, flags: Flags, ready: String) -> anyhow::Result<Component> {
+    pub(crate) fn component(
+        &self,
+        name: String,
+        program: &str,
+        flags: Flags,
+        ready: String,
+    ) -> anyhow::Result<Component> {
         let times = Times { start: self.scaled(START), grace: self.scaled(GRACE) };
         let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200 };
         let flags = flags::as_known(flags, &artifact(self.artifacts, program)?.experimental_flags);
@@ -381,7 +417,7 @@ impl Plan<'_> {
     }
 
     /// A deadline for this place.
-    fn scaled(&self, limit: Duration) -> Duration {
+    pub(crate) fn scaled(&self, limit: Duration) -> Duration {
         limit.mul_f64(self.place.factor)
     }
 }

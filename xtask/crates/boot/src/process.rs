@@ -40,7 +40,7 @@ pub fn up_on(
     let execution = execution::prepare(target, artifacts)?;
     phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
     let host: Arc<dyn Host> = Arc::new(Local { ledger: run.ledger() });
-    let pki = pki::create(run)?;
+    let pki = pki::create(run, &[])?;
     let planes = with_plan(target, artifacts, &pki, run, &execution, &host, ports, |plan| {
         proc::side_by_side(&topology.profiles, plan.place.width, |profile| control_plane(plan, profile))
     })?;
@@ -54,6 +54,7 @@ pub fn up_on(
         factor,
         awake: awake(factor),
         shared: None,
+        node: None,
         profiles: BTreeMap::new(),
         machine: None,
     };
@@ -66,7 +67,7 @@ pub fn up_on(
 pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &RunDir) -> anyhow::Result<String> {
     tls::install();
     let execution = execution::prepare(target, artifacts)?;
-    let pki = pki::create(run)?;
+    let pki = pki::create(run, &[])?;
     let host: Arc<dyn Host> = Arc::new(Local { ledger: run.ledger() });
     let mut lines = vec!["#!/bin/sh".to_owned()];
     let draft =
@@ -108,7 +109,7 @@ fn with_plan<T>(
         command: &command,
         width: std::thread::available_parallelism().map_or(2, usize::from).max(2),
     };
-    then(&Plan { target, artifacts, pki, run, place })
+    then(&Plan { target, artifacts, pki, run, place, node: None })
 }
 
 /// Starts one profile; again with new ports when a port was taken between its choice and its use.

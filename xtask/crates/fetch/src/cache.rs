@@ -15,7 +15,7 @@ use crate::tree::{self, Look};
 use crate::{digest, store};
 
 /// Kinds of entries: a folder below the cache, each thing in it an entry, and what it is.
-const KINDS: [(&str, &str); 10] = [
+const KINDS: [(&str, &str); 11] = [
     ("components", "built component"),
     ("modules", "resolved release"),
     ("go", "Go toolchain"),
@@ -23,6 +23,7 @@ const KINDS: [(&str, &str); 10] = [
     ("debian/index", "index of packages"),
     ("debian/trees", "unpacked packages"),
     ("images", "OCI images"),
+    ("disks", "disk"),
     (SNAPSHOTS, "memory snapshot"),
     ("clusters", "kept cluster"),
     (RUN, "running"),
@@ -204,6 +205,7 @@ fn title(kind: &str, path: &Path) -> Option<String> {
             let meta: serde_json::Value = serde_json::from_str(&fs::read_to_string(path.join(META)).ok()?).ok()?;
             Some(meta.get("title")?.as_str()?.to_owned())
         }
+        "disks" => Some(fs::read_to_string(path.join("title")).ok()?.trim().to_owned()),
         "debian/trees" => tree::title(path),
         "debian/pool" => None,
         _ => Some(path.file_name()?.to_string_lossy().into_owned()),

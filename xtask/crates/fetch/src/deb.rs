@@ -3,9 +3,9 @@
 //! A `.deb` is an `ar` archive with `data.tar.xz` in it. <https://manpages.debian.org/deb.5>
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -138,6 +138,8 @@ fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<String>
     let failed = || format!("failed to write {}: {}", to.display(), store::hint());
     let mode = (mode & 0o755) | 0o600;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(to).with_context(failed)?;
+    // A strict umask would give a disk that is made of the tree files which only root can read.
+    file.set_permissions(Permissions::from_mode(mode)).with_context(failed)?;
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -185,8 +187,6 @@ fn relative(folder: &str, path: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
     use crate::testing::{TempDir, add, deb};
 

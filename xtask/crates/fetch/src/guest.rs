@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use model::Machine;
+use model::{Machine, Node};
 use serde::{Deserialize, Serialize};
 
 use crate::deb::Unpacker;
@@ -27,6 +27,16 @@ struct Info {
     busybox: String,
 }
 
+/// A kernel module that is asked for by name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    name: &'a str,
+    /// The list that names it.
+    by: &'static str,
+    /// A kernel that has none does as well.
+    optional: bool,
+}
+
 pub(crate) struct Files {
     pub(crate) kernel: PathBuf,
     pub(crate) release: String,
@@ -34,8 +44,30 @@ pub(crate) struct Files {
     pub(crate) busybox: PathBuf,
 }
 
-/// Unpacks the kernel, the modules of `machine` with what they depend on, and busybox.
-pub(crate) fn unpack(machine: &Machine, debs: &[PathBuf], tree: &mut Unpacker) -> anyhow::Result<String> {
+/// The modules of a guest, in load order: those of the machine, then those of a node.
+pub(crate) fn modules<'a>(machine: &'a Machine, node: Option<&'a Node>) -> Vec<Asked<'a>> {
+    let mut all = Vec::new();
+    let mut add = |names: &'a [String], by, optional| {
+        all.extend(names.iter().map(|name| Asked { name, by, optional }));
+    };
+    add(&machine.modules, "`machine.modules`", false);
+    if let Some(node) = node {
+        // What a module asks for softly has to be there before it.
+        add(&node.optional_modules, "`optional_modules`", true);
+        add(&node.modules, "`modules` of targets/node.yaml, not `optional_modules`,", false);
+    }
+    all
+}
+
+impl Asked<'_> {
+    /// For the name of a tree: one that lacks an optional module does not do for who needs it.
+    pub(crate) fn key(&self) -> String {
+        if self.optional { format!("{}?", self.name) } else { self.name.to_owned() }
+    }
+}
+
+/// Unpacks the kernel, the modules with what they depend on, and busybox.
+pub(crate) fn unpack(asked: &[Asked<'_>], debs: &[PathBuf], tree: &mut Unpacker) -> anyhow::Result<String> {
     // Which modules are needed is only known when all are there.
     let aside = tree.root().with_extension("all");
     let mut all = Unpacker::new(aside.clone());
@@ -51,9 +83,12 @@ pub(crate) fn unpack(machine: &Machine, debs: &[PathBuf], tree: &mut Unpacker) -
             compressed.insert(name, path.clone());
         }
     }
-    let mut order = Order { all: &all, compressed, builtin, done: BTreeSet::new(), modules: Vec::new() };
-    for module in &machine.modules {
-        order.add(module, &format!("machine.modules of {release}"))?;
+    let mut order =
+        Order { all: &all, release: &release, compressed, builtin, done: BTreeSet::new(), modules: Vec::new() };
+    for Asked { name, by, optional } in asked {
+        if !optional || order.has(name) {
+            order.add(name, by)?;
+        }
     }
     let mut modules = Vec::new();
     for (name, content) in &order.modules {
@@ -130,6 +165,8 @@ fn same(name: &str) -> String {
 /// Modules in the order in which they can be loaded.
 struct Order<'a> {
     all: &'a Unpacker,
+    /// The kernel's.
+    release: &'a str,
     /// Path by name.
     compressed: BTreeMap<String, String>,
     builtin: BTreeSet<String>,
@@ -138,6 +175,11 @@ struct Order<'a> {
 }
 
 impl Order<'_> {
+    /// Whether the kernel has the module as a file.
+    fn has(&self, module: &str) -> bool {
+        self.compressed.contains_key(&same(module))
+    }
+
     /// Adds a module, behind those it depends on.
     fn add(&mut self, module: &str, by: &str) -> anyhow::Result<()> {
         let name = same(module);
@@ -145,10 +187,15 @@ impl Order<'_> {
             return Ok(());
         }
         let path = self.compressed.get(&name);
-        let path = path.with_context(|| format!("the kernel has no module `{module}`, which {by} needs"))?;
+        let path = path.with_context(|| {
+            format!(
+                "the kernel {} has no module `{module}`, neither as a file nor built in; {by} needs it",
+                self.release
+            )
+        })?;
         let content = decompressed(&self.all.root().join(path))?;
         for dependency in depends(&content).with_context(|| format!("the module {path} is odd"))? {
-            self.add(&dependency, module)?;
+            self.add(&dependency, &format!("`{module}`"))?;
         }
         self.modules.push((name, content));
         Ok(())

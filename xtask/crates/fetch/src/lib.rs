@@ -1,9 +1,9 @@
 //! Verified downloads and unpacked packages in one cache: what a VM is started from. Nothing else touches the network.
 //!
-//! The public surface is [`machine`], and [`plan`] for a dry run. Which packages there are is data: `machine:` in a target file says
-//! which are needed, `targets/<arch>.lock` which files those are. A package is trusted through the lock, which was
-//! made from the archive's signed index; or, when the lock does not do, through that index itself. Nothing here starts
-//! a VM.
+//! The public surface is [`machine`], and [`plan`] for a dry run. Which packages there are is data: `machine:` in a target
+//! file says which are needed, `targets/node.yaml` which more for a node, `targets/<arch>.lock` which files those are. A
+//! package is trusted through the lock, which was made from the archive's signed index; or, when the lock does not do,
+//! through that index itself. Nothing here starts a VM.
 
 mod agent;
 mod archive;
@@ -36,6 +36,8 @@ mod version;
 
 use std::path::PathBuf;
 
+use model::Node;
+
 pub use agent::agent;
 pub use bundle::{bundle, import};
 pub use emulator::system as system_emulator;
@@ -59,6 +61,8 @@ pub struct Options {
     /// The root of a Debian mirror, instead of the one in the host's apt sources.
     pub mirror: Option<String>,
     pub qemu: QemuChoice,
+    /// What guests need beside to be nodes; none where they are not to be.
+    pub node: Option<Node>,
 }
 
 /// Whose QEMU.

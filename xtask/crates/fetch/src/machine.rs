@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Context, bail};
-use model::{Machine, MachineFiles, Target};
+use model::{Machine, MachineFiles, Node, Target};
 use proc::progress::{self, Phase};
 
 use crate::archive::Archive;
@@ -29,9 +29,19 @@ const ROUNDS: usize = 3;
 pub(crate) struct Piece<'a> {
     pub(crate) want: Want,
     machine: &'a Machine,
+    kind: Kind<'a>,
     /// What shapes the tree beside the packages.
     recipe: Vec<String>,
-    is_guest: bool,
+}
+
+/// What is made from a piece's packages.
+#[derive(Clone, Copy)]
+enum Kind<'a> {
+    /// Kernel, modules and shell; more modules where it is a node.
+    Guest(Option<&'a Node>),
+    Emulator,
+    /// All that the packages hold, except what is left out.
+    Node(&'a Node),
 }
 
 /// What was resolved after the lock, by target.
@@ -79,7 +89,7 @@ pub(crate) fn packages(host: &Target, targets: &[&Target], options: &Options) ->
 pub(crate) fn pieces<'a>(
     host: &Target,
     targets: &[&'a Target],
-    options: &Options,
+    options: &'a Options,
 ) -> anyhow::Result<(Vec<Piece<'a>>, AllLocks)> {
     let mut pieces = Vec::new();
     for target in targets {
@@ -90,7 +100,9 @@ pub(crate) fn pieces<'a>(
             )
         })?;
         let want = sets::guest(target, machine);
-        pieces.push(Piece { want, machine, recipe: machine.modules.clone(), is_guest: true });
+        let node = options.node.as_ref();
+        let recipe = guest::modules(machine, node).iter().map(guest::Asked::key).collect();
+        pieces.push(Piece { want, machine, kind: Kind::Guest(node), recipe });
         if options.qemu == QemuChoice::Debian {
             let on = host.machine.as_ref().with_context(|| {
                 format!(
@@ -99,8 +111,13 @@ pub(crate) fn pieces<'a>(
                 )
             })?;
             let recipe = [Some(machine.qemu.program.clone()), machine.qemu.firmware.clone()];
+            let recipe = recipe.into_iter().flatten().collect();
             let want = sets::emulator(host, on, target, machine);
-            pieces.push(Piece { want, machine, recipe: recipe.into_iter().flatten().collect(), is_guest: false });
+            pieces.push(Piece { want, machine, kind: Kind::Emulator, recipe });
+        }
+        if let Some(node) = node {
+            let want = sets::node(target, machine, node);
+            pieces.push(Piece { want, machine, kind: Kind::Node(node), recipe: node.leave_out.clone() });
         }
     }
     let mut locks = BTreeMap::new();
@@ -121,14 +138,20 @@ impl Piece<'_> {
 
     fn unpack(&self, settled: &Settled, options: &Options) -> anyhow::Result<Tree> {
         let debs: Vec<PathBuf> = settled.set.pins.iter().map(|pin| sets::pool_file(options, pin)).collect();
-        let made = tree::make(&self.tree_dir(settled, options), &self.want.title, |tree| {
-            if self.is_guest {
-                return guest::unpack(self.machine, &debs, tree);
+        let made = tree::make(&self.tree_dir(settled, options), &self.want.title, |tree| match self.kind {
+            Kind::Guest(node) => guest::unpack(&guest::modules(self.machine, node), &debs, tree),
+            Kind::Emulator => {
+                for deb in &debs {
+                    tree.unpack(deb, &|path| emulator::wanted(&self.machine.qemu.program, path))?;
+                }
+                emulator::examine(self.machine, tree)
             }
-            for deb in &debs {
-                tree.unpack(deb, &|path| emulator::wanted(&self.machine.qemu.program, path))?;
+            Kind::Node(node) => {
+                for deb in &debs {
+                    tree.unpack(deb, &|path| !node.leaves_out(path))?;
+                }
+                Ok(String::new())
             }
-            emulator::examine(self.machine, tree)
         });
         made.with_context(|| format!("failed to unpack {}", self.want.title))
     }
@@ -291,25 +314,34 @@ fn unpack(pieces: &[Piece<'_>], states: &mut [State], options: &Options) -> anyh
 
 fn assembled(pieces: &[Piece<'_>], states: &[State]) -> anyhow::Result<MachineFiles> {
     let machine = pieces.first().context("there is always a guest")?.machine;
-    let mut trees = Vec::new();
+    let (mut guest, mut emulator, mut node) = (None, None, None);
     let mut packages = Vec::new();
     let mut key = digest::Sha256::new();
     key.field(RECIPE);
-    for state in states {
+    for (piece, state) in pieces.iter().zip(states) {
         let (settled, tree) = state.settled.as_ref().zip(state.tree.as_ref()).context("every piece was obtained")?;
         packages.extend(settled.used());
         key.field(&settled.set.digest());
-        trees.push(tree);
+        match piece.kind {
+            Kind::Guest(_) => guest = Some((tree, &piece.recipe)),
+            Kind::Emulator => emulator = Some(tree),
+            Kind::Node(_) => node = Some((tree, &piece.recipe)),
+        }
     }
     packages.sort();
     packages.dedup();
-    let emulator = match trees.get(1) {
+    let emulator = match emulator {
         Some(tree) => emulator::fetched(machine, tree)?,
         None => emulator::system(machine)?,
     };
     key.field(&emulator.origin);
     key.field(&emulator.version);
-    machine.modules.iter().for_each(|module| key.field(module));
-    let guest::Files { kernel, release, modules, busybox } = guest::files(trees.first().context("the guest")?)?;
-    Ok(MachineFiles { emulator, kernel, release, modules, busybox, digest: key.hex(), packages })
+    let (guest, asked) = guest.context("there is always a guest")?;
+    asked.iter().for_each(|module| key.field(module));
+    let node = node.map(|(tree, left_out)| {
+        left_out.iter().for_each(|pattern| key.field(pattern));
+        tree.root.clone()
+    });
+    let guest::Files { kernel, release, modules, busybox } = guest::files(guest)?;
+    Ok(MachineFiles { emulator, kernel, release, modules, busybox, node, digest: key.hex(), packages })
 }

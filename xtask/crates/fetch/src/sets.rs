@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use model::{Machine, PackageUsed, Target};
+use model::{Machine, Node, PackageUsed, Target};
 use proc::progress;
 
 use crate::archive::Archive;
@@ -49,6 +49,20 @@ pub(crate) fn guest(target: &Target, machine: &Machine) -> Want {
         suites: machine.suites.clone(),
         roots: [machine.kernel.clone(), BUSYBOX_PACKAGE.to_owned()].into(),
         follow: Follow::Kernel,
+        prefer: Prefer::First,
+    }
+}
+
+/// What a guest needs beside to be a node.
+pub(crate) fn node(target: &Target, machine: &Machine, node: &Node) -> Want {
+    Want {
+        target: target.name.clone(),
+        set: "node".to_owned(),
+        title: format!("{} node", target.name),
+        arch: machine.debian.clone(),
+        suites: machine.suites.clone(),
+        roots: node.packages.iter().cloned().collect(),
+        follow: Follow::All,
         prefer: Prefer::First,
     }
 }

@@ -185,6 +185,7 @@ impl Fixture {
             locked: false,
             mirror: Some(server.url.clone()),
             qemu: QemuChoice::System,
+            node: None,
         };
         let busybox = Package::new("busybox-static", "1:1.37-6", "", &[("usr/bin/busybox", b"busybox")]);
         let qemu = Package::new("qemu-x", "11", "libc6 (>= 2)", &[("usr/bin/qemu-x", b"no program")]);

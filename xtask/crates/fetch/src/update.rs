@@ -17,7 +17,7 @@ use crate::store::{self, Kind};
 /// What could not be resolved, by cause.
 type Problems = BTreeMap<String, Vec<String>>;
 
-/// Resolves the locks of `targets` again: each one's guest, and its QEMU for each of `all`. A set that cannot be
+/// Resolves the locks of `targets` again: each one's guest and node, and its QEMU for each of `all`. A set that cannot be
 /// resolved now, for example because a mirror is in the middle of an update, stays as it was; why is returned.
 ///
 /// # Errors
@@ -34,7 +34,7 @@ pub fn update_lock(targets: &[&Target], all: &[Target], options: &Options) -> an
     let mut problems: Problems = BTreeMap::new();
     for target in targets {
         let before = old.remove(&target.name).unwrap_or_default();
-        let lock = resolve(&wants(target, all), &before, &archive, &phase, &mut problems)?;
+        let lock = resolve(&wants(target, all, options), &before, &archive, &phase, &mut problems)?;
         let file = sets::lock_file(&options.targets_dir, &target.name);
         let claim = store::claim(&file, Kind::File)?;
         let claim = claim.with_context(|| format!("another process writes {}", file.display()))?;
@@ -46,11 +46,12 @@ pub fn update_lock(targets: &[&Target], all: &[Target], options: &Options) -> an
     Ok(problems.into_iter().map(|(why, titles)| format!("{}: {why}", titles.join(", "))).collect())
 }
 
-fn wants(target: &Target, all: &[Target]) -> Vec<Want> {
+fn wants(target: &Target, all: &[Target], options: &Options) -> Vec<Want> {
     let Some(machine) = &target.machine else { return Vec::new() };
     let emulated = all.iter().filter_map(|other| Some((other, other.machine.as_ref()?)));
     let emulators = emulated.map(|(other, its)| sets::emulator(target, machine, other, its));
-    [sets::guest(target, machine)].into_iter().chain(emulators).collect()
+    let node = options.node.as_ref().map(|node| sets::node(target, machine, node));
+    [sets::guest(target, machine)].into_iter().chain(node).chain(emulators).collect()
 }
 
 fn resolve(

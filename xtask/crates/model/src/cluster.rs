@@ -39,6 +39,17 @@ pub struct ClusterInfo {
     /// Set where the cluster is somebody else's.
     #[serde(default)]
     pub shared: Option<Shared>,
+    /// The node on which Pods run, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeInfo>,
+}
+
+/// A node of one of the control planes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    pub profile: String,
+    /// What is on it and can run: names in `images.yaml` to references.
+    pub images: BTreeMap<String, String>,
 }
 
 /// What has to be respected in a cluster that others use and run: they write too, and all that is made there must be

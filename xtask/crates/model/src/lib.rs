@@ -14,6 +14,7 @@ pub mod history;
 mod image;
 mod machine;
 mod matrix;
+mod node;
 mod outcome;
 mod requests;
 mod resource;
@@ -23,7 +24,9 @@ mod store;
 mod target;
 
 pub use artifact::{Artifact, Artifacts, BuildStep, Native, Source};
-pub use cluster::{Action, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, Shared, StoreInfo, TlsFiles};
+pub use cluster::{
+    Action, Cluster, ClusterInfo, Control, ControlError, NodeInfo, ProfileInfo, Shared, StoreInfo, TlsFiles,
+};
 pub use durations::Durations;
 pub use event::{Event, RunInfo, Timestamp};
 pub use exit::Exit;
@@ -34,6 +37,7 @@ pub use machine::{
     LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
 };
 pub use matrix::{Ci, MatrixData, Mode, Owner, Quick, Runner, Way};
+pub use node::{Identity, Node, NodeCondition, NodeDisk, NodeObject, NodeProcess};
 pub use outcome::{Level, Outcome};
 pub use requests::{FieldKind, FormField, RequestData, RequestForm};
 pub use resource::{Resource, StoredResource};

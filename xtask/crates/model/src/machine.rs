@@ -102,6 +102,10 @@ pub struct MachineFiles {
     pub modules: Vec<PathBuf>,
     /// Statically linked, for the guest's root shell.
     pub busybox: PathBuf,
+    /// The unpacked packages of a node, with a merged /usr and no more than they hold: no /lib, no empty folders. None
+    /// where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<PathBuf>,
     /// Hexadecimal SHA-256 over the digests of everything above; part of the key of a memory snapshot.
     pub digest: String,
     pub packages: Vec<PackageUsed>,

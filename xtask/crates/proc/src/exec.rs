@@ -3,6 +3,8 @@
 //! xshell 0.2 itself has no time-out and its errors hold no output, so it only builds the command here.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -35,6 +37,13 @@ pub enum ExecError {
     TimedOut { command: String, limit: Duration, tail: String },
     #[error("`{command}` was stopped")]
     Interrupted { command: String, source: Interrupted },
+}
+
+/// Becomes another program: it gets this process's terminal, signals and exit. Returns only why that failed.
+#[expect(clippy::disallowed_methods, reason = "nothing is left that could lose the process")]
+pub fn replace(program: &Path, args: &[String], env: &[(&str, &Path)]) -> anyhow::Error {
+    let error = Command::new(program).args(args).envs(env.iter().copied()).exec();
+    anyhow::Error::from(error).context(format!("failed to run {}", program.display()))
 }
 
 /// Runs `cmd` and returns what it printed.

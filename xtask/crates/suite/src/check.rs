@@ -36,10 +36,15 @@ pub enum Need {
     Disrupts(&'static str),
     /// An etcd of this machine's own architecture, beside components of another one.
     NativeStore,
+    /// A node on which Pods run.
+    Node,
 }
 
 /// What [`Need::NativeStore`] says where there is none.
 pub const NATIVE_STORE: &str = "an etcd of this machine's own architecture, beside components of another one";
+
+/// What [`Need::Node`] says where there is none.
+pub const NODE: &str = "a node with kubelet and containers (--cluster node)";
 
 /// How a verdict is reached.
 #[derive(Clone, Copy)]

@@ -17,14 +17,14 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use http::Method;
 use model::history::Verb;
-use model::{Action, Cluster, ProfileInfo, Resource, StoredResource};
+use model::{Action, Cluster, NodeInfo, ProfileInfo, Resource, StoredResource};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 pub(crate) use on_demand::Started;
 
 use crate::api::{Api, Request, Response, Transport};
-use crate::check::Stop;
+use crate::check::{NODE, Stop};
 use crate::object::{NAMESPACES, Object};
 use crate::record::Recorder;
 use crate::store::{KeyValue, Store};
@@ -308,6 +308,19 @@ impl Ctx {
         let answer = self.api()?.send(request).await?;
         self.must_be_allowed(&answer)?;
         Ok(answer)
+    }
+
+    // Pods.
+
+    /// The node of this profile.
+    pub(crate) fn node(&self) -> Option<&NodeInfo> {
+        self.ground.cluster.info.node.as_ref().filter(|node| node.profile == self.profile().name)
+    }
+
+    /// The reference of an image that is on the node.
+    pub(crate) fn image(&self, name: &str) -> Result<&str, Stop> {
+        let image = self.node().and_then(|node| node.images.get(name));
+        image.map(String::as_str).ok_or_else(|| Stop::Skipped { need: format!("{NODE}, with the image `{name}`") })
     }
 
     // The raw store.

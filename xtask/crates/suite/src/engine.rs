@@ -18,7 +18,7 @@ use proc::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::check::{self, Check, NATIVE_STORE, Need, Stop, Verdict};
+use crate::check::{self, Check, NATIVE_STORE, NODE, Need, Stop, Verdict};
 use crate::ctx::{Ctx, Ground};
 use crate::judge::{Court, Judgement};
 use crate::record::{Clock, Recorder};
@@ -407,6 +407,10 @@ fn unmet(check: &Check, ctx: &Ctx) -> Option<&'static str> {
     let (profile, control) = (&ctx.profile().name, &ctx.ground.cluster.control);
     if check.needs_control(profile) && control.is_none() {
         return Some("control over the components (start, stop, flags)");
+    }
+    let has_node = ctx.node().is_some();
+    if check.needs.contains(&Need::Node) && !has_node {
+        return Some(NODE);
     }
     let has_native = control.as_ref().is_some_and(|control| control.native(profile).is_some());
     (check.needs.contains(&Need::NativeStore) && !has_native).then_some(NATIVE_STORE)

@@ -23,7 +23,7 @@ mod wait;
 pub mod watch;
 
 pub use ::judge::{self, decode, decrypt};
-pub use check::{Check, NATIVE_STORE, Need, Run};
+pub use check::{Check, NATIVE_STORE, NODE, Need, Run};
 pub use checks::{all, find};
 pub use ctx::Ctx;
 pub use engine::{Options, Plan, Sink, run};

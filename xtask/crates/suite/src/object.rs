@@ -110,6 +110,7 @@ resources! {
     REPLICATION_CONTROLLERS = "" "v1" "replicationcontrollers" "ReplicationController" namespaced "controllers";
     CORE_EVENTS = "" "v1" "events" "Event" namespaced "events";
     EVENTS = "events.k8s.io" "v1" "events" "Event" namespaced "events";
+    REPLICA_SETS = "apps" "v1" "replicasets" "ReplicaSet" namespaced "replicasets";
     DEPLOYMENTS = "apps" "v1" "deployments" "Deployment" namespaced "deployments";
     INGRESSES = "networking.k8s.io" "v1" "ingresses" "Ingress" namespaced "ingress";
     LEASES = "coordination.k8s.io" "v1" "leases" "Lease" namespaced "leases";

@@ -229,8 +229,11 @@ impl Watch {
                     }
                 }
                 Next::End => {
-                    let seen = summary(&events);
-                    return Err(Stop::failed(format!("{} ended before {what}; it sent {seen}", self.describe())));
+                    let text = format!("{} ended before {what}; it sent {}", self.describe(), summary(&events));
+                    // A server that cannot says nothing about what it would have sent.
+                    let last = events.last().map(|event| &event.frame.kind);
+                    let cannot = matches!(last, Some(FrameKind::Error { code: 500.., .. }));
+                    return Err(if cannot { Stop::Errored(anyhow!(text)) } else { Stop::failed(text) });
                 }
                 Next::Nothing => {
                     let seen = summary(&events);
@@ -325,7 +328,10 @@ pub fn summary(events: &[Event]) -> String {
     if events.is_empty() {
         return "nothing".into();
     }
-    let words = events.iter().take(SHOWN).map(|e| format!("{} {}@{}", e.word(), e.object.name(), e.frame.rv));
+    let words = events.iter().take(SHOWN).map(|event| match &event.frame.kind {
+        FrameKind::Error { code, message, .. } => format!("{} {code} `{message}`", event.word()),
+        _ => format!("{} {}@{}", event.word(), event.object.name(), event.frame.rv),
+    });
     let dots = if events.len() > SHOWN { format!(", … ({} in all)", events.len()) } else { String::new() };
     format!("{}{dots}", words.collect::<Vec<String>>().join(", "))
 }

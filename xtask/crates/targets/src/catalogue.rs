@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use model::{
-    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, ImageRecipe, Images, MatrixData, Profile,
-    RequestData, RunnerData, StoredResource, Target, is_minor, minor_of,
+    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, ImageRecipe, Images, MatrixData, Node,
+    Profile, RequestData, RunnerData, StoredResource, Target, is_minor, minor_of,
 };
 use serde::Serialize;
 
@@ -31,6 +31,8 @@ pub struct Catalogue {
     pub expectations: Vec<Expectation>,
     pub matrix: MatrixData,
     pub images: Images,
+    /// What a guest that is a node with containers needs beside.
+    pub node: Node,
     /// Who gives the runners of the matrix, and how they come to be.
     pub runners: RunnerData,
     /// Applications to those who give machines.

@@ -169,9 +169,17 @@ fn unknown_key(name: &str, fields: &[&str]) -> String {
 impl<'de> Deserializer<'de> for At<'_> {
     type Error = Stop;
 
-    /// For types that no target file uses yet; the arm for such a type belongs here.
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Stop> {
-        Err(serde::de::Error::custom("a type that target files cannot hold; extend `targets::decode`"))
+    /// For what may be anything, such as an object of Kubernetes.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+        match self.node.map(|node| &node.value) {
+            None => visitor.visit_unit(),
+            Some(Value::Bool(_)) => self.deserialize_bool(visitor),
+            Some(Value::Unsigned(_)) => self.deserialize_u64(visitor),
+            Some(Value::Text(_)) => self.deserialize_str(visitor),
+            Some(Value::List(_)) => self.deserialize_seq(visitor),
+            Some(Value::Mapping(_)) => self.deserialize_map(visitor),
+            Some(Value::Null | Value::OtherNumber(_)) => self.expected("text, a whole number, a list or a mapping"),
+        }
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Components, Durations, Expectation, GoldenValue, Images, MatrixData, Profile, RequestData, RunnerData,
+    Components, Durations, Expectation, GoldenValue, Images, MatrixData, Node, Profile, RequestData, RunnerData,
     StoredResource, Target,
 };
 use serde::Deserialize;
@@ -21,6 +21,7 @@ const EXPECTATIONS: &str = "expectations.yaml";
 const GOLDEN: &str = "golden/";
 const IMAGES: &str = "images.yaml";
 const MATRIX: &str = "matrix.yaml";
+const NODE: &str = "node.yaml";
 const PROFILES: &str = "profiles.yaml";
 const REQUESTS: &str = "requests.yaml";
 const RESOURCES: &str = "resources/";
@@ -69,9 +70,17 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
     let images = parser.images(components.as_ref());
+    // A name that is wrong over there would be told here a second time.
+    let sound = parser.problems.is_empty();
+    let others = rules::Others {
+        components: components.as_ref().filter(|_| sound),
+        images: images.as_ref().filter(|_| sound),
+        profiles: profiles.as_deref().filter(|_| sound),
+    };
+    let node = parser.file(NODE, |file: &mut Document<'_>, content: &Node| rules::node(file, content, others));
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations, expectations, matrix, images, runners, requests) {
+    match (components, profiles, durations, expectations, matrix, images, node, runners, requests) {
         (
             Some(components),
             Some(profiles),
@@ -79,6 +88,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
             Some(expectations),
             Some(matrix),
             Some(images),
+            Some(node),
             Some(runners),
             Some(requests),
         ) if problems.is_empty() => Ok(Catalogue {
@@ -91,6 +101,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
             expectations,
             matrix,
             images,
+            node,
             runners,
             requests,
         }),
@@ -260,5 +271,5 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 fn is_target(name: &str) -> bool {
     name.ends_with(".yaml")
         && !name.contains('/')
-        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, MATRIX, PROFILES, REQUESTS, RUNNERS].contains(&name)
+        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, MATRIX, NODE, PROFILES, REQUESTS, RUNNERS].contains(&name)
 }

@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 52] = [
+const OPTIONAL: [&str; 56] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -19,6 +19,7 @@ const OPTIONAL: [&str; 52] = [
     "component_env",
     "controllers",
     "dashboard",
+    "early",
     "emulator",
     "entrypoint",
     "env",
@@ -32,6 +33,7 @@ const OPTIONAL: [&str; 52] = [
     "go_env",
     "group",
     "groups",
+    "hosts",
     "kubernetes",
     "lost_timers",
     "machine",
@@ -40,6 +42,7 @@ const OPTIONAL: [&str; 52] = [
     "no_processors",
     "official",
     "optional",
+    "own_ca",
     "plugins",
     "prefix",
     "profile",
@@ -56,12 +59,16 @@ const OPTIONAL: [&str; 52] = [
     "store_version",
     "stores",
     "tags",
+    "then",
     "tools",
     "user",
     "values",
     "warm",
     "wrapper",
 ];
+
+/// An object of Kubernetes, of which these files know nothing.
+const ANYTHING: &str = "object";
 
 /// Mappings whose keys are not fields: anything may be missing there.
 const FREE: [&str; 8] = ["apiserver", "cases", "etcd", "files", "flags", "go_env", "idle", "tags"];
@@ -121,7 +128,7 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         (
             catalogue.profile("split-event").unwrap_err().to_string(),
             "unknown profile `split-event` (did you mean `split-events`?); valid: default, json, yaml, prefix, \
-             split-events, encrypted, short-events, disruptive, reflagged, no-cache, ha"
+             split-events, encrypted, short-events, disruptive, reflagged, no-cache, ha, node"
                 .into(),
         ),
         (
@@ -264,7 +271,7 @@ impl Step {
         for step in path {
             match step {
                 Step::Index(index) => text += &format!("[{index}]"),
-                Step::Key(key) if key.contains('.') => text += &format!("[{key:?}]"),
+                Step::Key(key) if key.contains(['.', '/']) => text += &format!("[{key:?}]"),
                 Step::Key(key) if text.is_empty() => text += key,
                 Step::Key(key) => text += &format!(".{key}"),
             }
@@ -299,7 +306,10 @@ fn leaves(tree: &Value) -> Vec<Vec<Step>> {
 /// The value and all values below it, each with the way to it.
 fn walk(tree: &Value) -> Vec<(Vec<Step>, &Value)> {
     let below: Vec<(Step, &Value)> = match tree {
-        Value::Mapping(entries) => entries.iter().map(|(key, value)| (Step::Key(text(key)), value)).collect(),
+        Value::Mapping(entries) => {
+            let known = entries.iter().filter(|(key, _)| text(key) != ANYTHING);
+            known.map(|(key, value)| (Step::Key(text(key)), value)).collect()
+        }
         Value::Sequence(items) => items.iter().enumerate().map(|(i, value)| (Step::Index(i), value)).collect(),
         _ => Vec::new(),
     };
@@ -361,6 +371,7 @@ fn files() -> Files {
         "expectations.yaml",
         "images.yaml",
         "matrix.yaml",
+        "node.yaml",
         "profiles.yaml",
         "requests.yaml",
         "resources/1.36.yaml",

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use ::boot::qemu::{self, Accelerator};
 use ::boot::{Booted, Saved, Topology};
 use anyhow::{Context, ensure};
-use model::{Artifacts, Exit, MachineFiles, Profile, Target};
+use model::{Artifacts, Exit, MachineFiles, Target};
 use proc::process::Identity;
 use proc::run_dir::make_private_dir;
 use proc::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
 use super::{Row, discard, median, table};
-use crate::args::{BenchOptions, ProviderArg, ProviderOptions};
+use crate::args::{BenchOptions, ClusterArg, ProviderArg, ProviderOptions};
 use crate::commands::fetch::options as fetch_options;
 use crate::commands::{chosen, host_target, print, print_json, request};
 use crate::failure::{Failure, OrExit};
@@ -95,15 +95,21 @@ impl<'a> Vms<'a> {
         catalogue: &'a Catalogue,
         target: &'a Target,
     ) -> Result<Vms<'a>, Failure> {
-        let provider =
-            ProviderOptions { provider: Some(ProviderArg::Qemu), cold: false, machine: options.machine.clone() };
+        let provider = ProviderOptions {
+            provider: Some(ProviderArg::Qemu),
+            cluster: ClusterArg::Planes,
+            cold: false,
+            machine: options.machine.clone(),
+        };
         let host = Some(host_target(catalogue)?);
-        let setup = Setup { chosen: ProviderArg::Qemu, options: &provider, paths, host, target, offline: false };
+        let chosen = ProviderArg::Qemu;
+        let setup = Setup { chosen, options: &provider, paths, catalogue, host, target, offline: false };
         let Provider::Qemu { files, accelerator, .. } = setup.prepare().or_exit(Exit::Infrastructure)? else {
             return Err(anyhow::anyhow!("a VM was asked for, and its provider is another").into());
         };
         let components = ProviderArg::Qemu.components(&catalogue.components, &catalogue.profiles);
         let request = build::Request { only: Some(&components), ..request(paths, catalogue, target, None) };
+        let all = catalogue.profiles.iter().filter(|profile| profile.name != catalogue.node.profile);
         Ok(Vms {
             paths,
             target,
@@ -111,8 +117,8 @@ impl<'a> Vms<'a> {
             files,
             accelerator,
             cache: Scratch::new(paths).or_exit(Exit::Infrastructure)?,
-            one: Topology { profiles: vec![catalogue.profile("default")?.clone()] },
-            all: Topology { profiles: catalogue.profiles.iter().map(Profile::clone).collect() },
+            one: Topology { profiles: vec![catalogue.profile("default")?.clone()], node: None },
+            all: Topology { profiles: all.cloned().collect(), node: None },
             runs: options.runs.max(1),
         })
     }

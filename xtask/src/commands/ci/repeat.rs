@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use model::{Source, StoreKind, Target};
 
 use super::{Setting, provider};
+use crate::args::ClusterArg;
 
 /// The command that repeats the run, without its selection: ` --check ID` is added for a case.
 pub(super) fn repeat(setting: &Setting<'_>, target: &Target) -> String {
@@ -27,6 +28,9 @@ fn start(setting: &Setting<'_>, targets: &[&Target]) -> String {
     let providers: BTreeSet<&str> = targets.iter().map(|target| provider(setting, target).name()).collect();
     if providers.len() == 1 {
         providers.iter().for_each(|provider| command.push_str(&format!(" --provider {provider}")));
+    }
+    if setting.options.provider.cluster == ClusterArg::Node {
+        command.push_str(" --cluster node");
     }
     for (set, source) in setting.options.sources.by_set() {
         if source != Source::Module(None) {

@@ -108,6 +108,7 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
         profiles: BTreeMap::from([(request.profile.to_owned(), profile(request, &access, tls, token, run))]),
         machine: None,
         shared: Some(Shared { mark, fills_namespaces }),
+        node: None,
     };
     let mut versions = BTreeMap::from([("kube-apiserver".to_owned(), version.release.clone())]);
     versions.extend(store_version.map(|version| ("etcd".to_owned(), version)));

@@ -17,7 +17,8 @@ pub(super) fn of(profile: &Profile) -> anyhow::Result<String> {
     let root = Root { here: PathBuf::from("/"), there: PathBuf::from(ROOT) };
     let pki = pki::below(Path::new("/pki")).seen_from(&root);
     let servers = profile.stores.iter().map(|store| (store.name.clone(), flags::url(1))).collect();
-    let mut all = vec![flags::apiserver(profile, Path::new(ROOT), 1, "0.0.0.0", &servers, &pki)?];
+    let of_apiserver = |factor| flags::apiserver(profile, Path::new(ROOT), (1, "0.0.0.0"), factor, &servers, &pki);
+    let mut all = vec![of_apiserver(1.0)?, of_apiserver(SLOW * 2.0)?];
     let ports = StorePorts { client: 1, peer: 2 };
     for store in &profile.stores {
         let names = members::stores(profile, store);

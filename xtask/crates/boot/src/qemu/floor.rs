@@ -60,7 +60,7 @@ fn job<T>(request: &Request<'_>, run: &RunDir, then: impl FnOnce(&Job<'_>) -> an
 
 impl Job<'_> {
     fn by_hand(&self, profile: &Profile) -> anyhow::Result<Duration> {
-        let pki = pki::create(self.run)?;
+        let pki = pki::create(self.run, &[])?;
         let doors = self.doors()?;
         let host: std::sync::Arc<dyn Host> = std::sync::Arc::new(Local { ledger: self.run.ledger() });
         let (draft, client) = self.with_plan(&pki, 1.0, &host, &doors, |plan| {

@@ -22,9 +22,11 @@ pub(crate) const INIT: &str = "init";
 const HOSTS: &[u8] = b"127.0.0.1 localhost\n";
 const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\n";
 
-/// Writes the initramfs of a VM with `components` to `file`.
-pub(crate) fn write(file: &Path, files: &MachineFiles, artifacts: &Artifacts) -> anyhow::Result<()> {
-    write_with(file, files, artifacts, &read(&artifact(artifacts, INIT)?.path)?, &[])
+/// Writes the initramfs of a VM to `file`, with the components, unless they are on a disk.
+pub(crate) fn write(file: &Path, files: &MachineFiles, artifacts: &Artifacts, on_disk: bool) -> anyhow::Result<()> {
+    let init = read(&artifact(artifacts, INIT)?.path)?;
+    let nothing = Artifacts::default();
+    write_with(file, files, if on_disk { &nothing } else { artifacts }, &init, &[])
 }
 
 /// [`write`] with another first process and further files.

@@ -4,6 +4,7 @@
 //! boot of the same. Where QEMU and the kernel come from is not decided here: see [`model::MachineFiles`].
 
 mod accelerator;
+mod calibration;
 mod console;
 mod cpio;
 mod fingerprint;
@@ -27,9 +28,10 @@ use proc::{RunDir, interrupt};
 
 use crate::Topology;
 use crate::booted::{Booted, Saved};
-use crate::execution::{REFERENCE, check_version, numbers, version_argument};
-use crate::host::{Host, Program};
+use crate::execution::numbers;
+use crate::host::Host;
 use crate::members;
+use crate::node::{self, NodeRequest};
 use crate::pki::{self, Pki};
 use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, wake};
 
@@ -51,10 +53,6 @@ const FIRST_PORT: u16 = 10_000;
 const BOOT: Duration = Duration::from_secs(300);
 /// A kernel that boots says something every few seconds.
 const SILENCE: Duration = Duration::from_secs(90);
-/// A factor above this is doubted: emulated machines measure from 10 to 25. One that was measured while the host was busy
-/// for a moment was 215, and stays in the memory snapshot.
-const DOUBTFUL: f64 = 30.0;
-const TRIALS: usize = 3;
 /// A healthy guest's timers fire within milliseconds, also right after a restore.
 const TIMERS: Duration = Duration::from_secs(2);
 /// How late timers of components on a slow machine may fire, so that one wake-up serves many. Measured on an idle control
@@ -206,9 +204,11 @@ impl Job<'_> {
         for name in self.request.topology.profiles.iter().map(|p| p.name.as_str()).chain(["pki"]) {
             let _ = std::fs::remove_dir_all(self.run.private().join(name));
         }
-        let pki = pki::create(self.run)?;
+        let identities = self.request.topology.node.as_ref().map_or(&[][..], |node| &node.node.identities);
+        let pki = pki::create(self.run, identities)?;
         let initramfs = self.run.private_dir(vm::FOLDER)?.join("initramfs");
-        initramfs::write(&initramfs, self.request.files, self.request.artifacts)?;
+        let on_disk = self.request.topology.node.is_some();
+        initramfs::write(&initramfs, self.request.files, self.request.artifacts, on_disk)?;
         let (guest, doors) = self.start(Begin::Cold(&initramfs))?;
         guest.greeted(BOOT, SILENCE)?;
         // QEMU has read it.
@@ -288,13 +288,16 @@ impl Job<'_> {
         let accelerator = &self.request.accelerator.name;
         let cpu = if accelerator == accelerator::KVM { "host" } else { &self.machine.qemu.cpu };
         let Request { files, .. } = self.request;
-        Hardware { machine: self.machine, files, memory_mib: self.memory_mib, accelerator, cpu }
+        let disk = self.request.topology.node.as_ref().map(|node| node.disk.as_path());
+        Hardware { machine: self.machine, files, memory_mib: self.memory_mib, accelerator, cpu, disk }
     }
 
     /// A port for every listener; peers are reached only inside.
     fn doors(&self) -> anyhow::Result<BTreeMap<String, Door>> {
         let mut doors = BTreeMap::new();
-        for (name, inside) in members::listeners(&self.request.topology.profiles).into_iter().zip(FIRST_PORT..) {
+        let Topology { profiles, node } = self.request.topology;
+        let of_node = node.iter().flat_map(|request| node::listeners(&request.node));
+        for (name, inside) in members::listeners(profiles).into_iter().chain(of_node).zip(FIRST_PORT..) {
             let outside = if name.ends_with("/peer") { 0 } else { proc::ports::free()? };
             doors.insert(name, Door { inside, outside });
         }
@@ -321,7 +324,7 @@ impl Job<'_> {
             width: usize::from(self.machine.cpus),
         };
         let Request { target, artifacts, .. } = self.request;
-        then(&Plan { target, artifacts, pki, run: self.run, place })
+        then(&Plan { target, artifacts, pki, run: self.run, place, node: self.request.topology.node.as_ref() })
     }
 
     /// An emulated processor forgets all translated addresses, and where its translated code is, whenever it changes from
@@ -365,38 +368,6 @@ impl Job<'_> {
         Ok(files)
     }
 
-    /// Runs each component's `--version` in the guest, which also proves that it runs at all.
-    fn calibrate(&self, guest: &Guest) -> anyhow::Result<f64> {
-        let mut slowest = REFERENCE;
-        for artifact in initramfs::components(self.request.artifacts) {
-            let mut time = self.try_out(guest, artifact)?;
-            for _ in 1..TRIALS {
-                if time < REFERENCE.mul_f64(DOUBTFUL) {
-                    break;
-                }
-                time = time.min(self.try_out(guest, artifact)?);
-            }
-            slowest = slowest.max(time);
-        }
-        Ok(slowest.as_secs_f64() / REFERENCE.as_secs_f64())
-    }
-
-    /// What a component takes in the guest to print its version.
-    fn try_out(&self, guest: &Guest, artifact: &Artifact) -> anyhow::Result<Duration> {
-        let program = Program {
-            name: format!("calibration/{}", artifact.component),
-            path: initramfs::program(artifact),
-            args: vec![version_argument(&artifact.component).into()],
-            env: self.request.target.component_env.get(&artifact.component).cloned().unwrap_or_default(),
-            log: PathBuf::new(),
-        };
-        let (output, time) = guest
-            .measure(&program)
-            .with_context(|| format!("{} does not even print its version in the guest", artifact.component))?;
-        check_version(artifact, &output)?;
-        Ok(time)
-    }
-
     fn save(&self, guest: &Guest, factor: f64) -> anyhow::Result<u64> {
         self.phase.status("saving the guest's memory");
         let place = self.snapshots()?;
@@ -424,6 +395,9 @@ impl Job<'_> {
         for profile in &topology.profiles {
             inputs.push(serde_json::to_string(profile)?);
             inputs.push(fingerprint::of(profile)?);
+        }
+        if let Some(node) = &topology.node {
+            inputs.push(format!("{} {}", node.key, serde_json::to_string(&node.node)?));
         }
         if self.request.accelerator.name == accelerator::KVM {
             // A guest of the host's own processor does not run on another one.
@@ -459,6 +433,7 @@ impl Job<'_> {
             factor: up.factor,
             awake: awake(up.factor),
             shared: None,
+            node: self.request.topology.node.as_ref().map(NodeRequest::info),
             profiles: BTreeMap::new(),
             machine: Some(machine),
         }
@@ -475,7 +450,9 @@ pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
     // A kube-controller-manager takes about as much as an apiserver.
     let of = |profile: &Profile| u32::from(profile.apiservers) + u32::from(!profile.controllers.is_empty());
     let apiservers = topology.profiles.iter().map(of).sum();
-    machine.memory.profile.saturating_mul(apiservers).saturating_add(machine.memory.base).next_multiple_of(MEMORY_UNIT)
+    let node = topology.node.as_ref().map_or(0, |node| node.node.memory);
+    let planes = machine.memory.profile.saturating_mul(apiservers).saturating_add(machine.memory.base);
+    planes.saturating_add(node).next_multiple_of(MEMORY_UNIT)
 }
 
 /// Lets every component answer, which also proves that the store behind an apiserver answers. Of profiles that rest only

@@ -23,7 +23,10 @@ const CONNECT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LAST_LINES: usize = 10;
 /// The guest's address in QEMU's user network.
-pub(crate) const GUEST: &str = "10.0.2.15";
+pub(crate) const GUEST: &str = crate::node::ADDRESS;
+const DISK: &str = "disk";
+/// What tells the guest's first process to take the only disk for its root.
+const ROOT: &str = " archproof.disk=vda";
 /// Below the run's private folder.
 pub(crate) const FOLDER: &str = "vm";
 /// Sockets in the VM's folder, each with the argument that makes QEMU connect to it.
@@ -43,6 +46,8 @@ pub(crate) struct Hardware<'a> {
     pub(crate) accelerator: &'a str,
     /// `-cpu`.
     pub(crate) cpu: &'a str,
+    /// An image that is the guest's root, read-only.
+    pub(crate) disk: Option<&'a Path>,
 }
 
 /// How the guest begins.
@@ -88,9 +93,10 @@ impl Hardware<'_> {
     pub(crate) fn arguments(&self) -> Vec<String> {
         let Machine { qemu, cpus, console, .. } = self.machine;
         // Mitigations guard processes against each other, at a price that emulation multiplies; here all are ours.
+        let disk = if self.disk.is_some() { ROOT } else { "" };
         let kernel = format!(
             "console={console} rdinit=/init panic=-1 oops=panic loglevel=5 mitigations=off \
-             random.trust_cpu=1 random.trust_bootloader=1"
+             random.trust_cpu=1 random.trust_bootloader=1{disk}"
         );
         let mut arguments: Vec<String> = Vec::new();
         let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
@@ -106,6 +112,9 @@ impl Hardware<'_> {
         }
         add("-device", "virtio-net-pci,netdev=net".into());
         add("-device", "virtio-rng-pci".into());
+        if self.disk.is_some() {
+            add("-device", format!("virtio-blk-pci,drive={DISK}"));
+        }
         arguments.extend(["-nodefaults", "-no-reboot", "-no-user-config"].map(str::to_owned));
         arguments.extend(["-display", "none"].map(str::to_owned));
         arguments.extend(qemu.arguments.iter().cloned());
@@ -133,6 +142,11 @@ impl Vm {
         match begin_with {
             Begin::Cold(initramfs) => add("-initrd", initramfs.display().to_string()),
             Begin::Restored => add("-incoming", "defer".into()),
+        }
+        if let Some(disk) = hardware.disk {
+            // A comma in an option's value is written twice.
+            let file = disk.display().to_string().replace(',', ",,");
+            add("-drive", format!("if=none,id={DISK},format=raw,readonly=on,file={file}"));
         }
         add("-netdev", network(doors));
         for socket in [MONITOR, CONSOLE, CONTROL, LOGS] {

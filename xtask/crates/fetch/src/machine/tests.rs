@@ -1,5 +1,7 @@
 //! The whole stage up to the unpacked guest, against a small archive: what is refused, repaired and resolved again.
 
+mod node;
+
 use std::fs;
 
 use jiff::{SignedDuration, Timestamp};

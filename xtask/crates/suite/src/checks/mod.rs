@@ -16,6 +16,7 @@ mod cc_linear;
 mod cc_patch;
 mod cc_put;
 mod cc_recreate;
+mod cluster_path;
 mod controllers_migrate;
 mod controllers_namespace;
 mod dial;
@@ -191,6 +192,7 @@ static TABLES: &[&[Check]] = &[
     fault_ha::CHECKS,
     controllers_namespace::CHECKS,
     controllers_migrate::CHECKS,
+    cluster_path::CHECKS,
     rv_restore::CHECKS,
     portable::CHECKS,
 ];

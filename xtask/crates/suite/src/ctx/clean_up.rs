@@ -1,4 +1,4 @@
-//! What a case leaves behind is removed here: no controller runs that would do it.
+//! What a case leaves behind is removed here, also where no controller runs that would do it.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ impl Ctx {
             made.into_iter().partition(|made| !made.namespace.is_empty());
         let collections: BTreeSet<(Resource, String)> =
             of_namespace.into_iter().map(|made| (made.resource, made.namespace)).collect();
-        if self.shared().is_some() {
+        if self.has_controllers() {
             // First of all, because afterwards nobody can put anything into them: controllers fill up what we clear.
             for made in others.iter().filter(|made| made.resource == *NAMESPACES) {
                 self.delete_namespace(&made.name).await?;
@@ -82,6 +82,11 @@ impl Ctx {
         Ok(())
     }
 
+    /// Whether namespaces are filled, and emptied, by controllers.
+    fn has_controllers(&self) -> bool {
+        self.shared().is_some() || self.node().is_some()
+    }
+
     async fn delete_namespace(&self, name: &str) -> anyhow::Result<()> {
         let request = Request::new(Method::DELETE, object_path(&NAMESPACES, "", name));
         let resource: &Resource = &NAMESPACES;
@@ -89,10 +94,9 @@ impl Ctx {
         Ok(())
     }
 
-    /// No namespace controller runs: the finalizer is taken off by hand. In a cluster of somebody else that is left to
-    /// the end of the run, which looks whether the namespace is empty.
+    /// Where no namespace controller runs the finalizer is taken off by hand. One that runs is waited for at the end.
     async fn remove_namespace(&self, name: &str) -> anyhow::Result<()> {
-        if self.shared().is_some() {
+        if self.has_controllers() {
             return Ok(());
         }
         self.delete_namespace(name).await?;

@@ -143,7 +143,7 @@ fn hint(component: &str, components: &[&str]) -> String {
     near.map_or_else(String::new, |name| format!("; did you mean {name}?"))
 }
 
-fn flags(file: &mut Document<'_>, path: &[Step], flags: &BTreeMap<String, String>, known: &[String]) {
+pub(super) fn flags(file: &mut Document<'_>, path: &[Step], flags: &BTreeMap<String, String>, known: &[String]) {
     for (name, value) in flags {
         let path = [path, at![name]].concat();
         file.require(is_name(name), &path, "must be a flag's name without the dashes before it");

@@ -4,6 +4,7 @@
 mod ci;
 mod form;
 mod images;
+mod node;
 mod requests;
 mod rules;
 mod runners;
@@ -11,6 +12,34 @@ mod runners;
 use std::collections::BTreeMap;
 
 use targets::{Catalogue, Files};
+
+const NODE: &str = "\
+packages: [runs, filters]
+leave_out: [usr/share/*, '*.a']
+modules: [block, bridge-one]
+optional_modules: [sums]
+disk:
+  programs: [store]
+  cni: [store]
+  images: [store]
+  files: {etc/hosts: one}
+profile: default
+memory: 100
+apiserver: {flag: value}
+identities:
+  - {name: one, user: One, hosts: [one]}
+  - {name: two, user: Two, own_ca: true}
+files: {one.yaml: text}
+prepare: |
+  true
+processes:
+  - {name: first, component: store, early: true, flags: {a: '{run}/one.yaml'}, ready: https /ready, then: [[run, it]]}
+  - {name: second, component: store, flags: {}, ready: http /ready}
+objects:
+  - {path: /api/v1/things, object: {a: [1, true, x]}}
+ready:
+  - {path: /api/v1/things/a, condition: Ready}
+";
 
 const ONE: &str = "\
 name: one
@@ -346,6 +375,7 @@ fn files() -> Files {
         ("expectations.yaml", EXPECTATIONS),
         ("matrix.yaml", MATRIX),
         ("images.yaml", IMAGES),
+        ("node.yaml", NODE),
         ("resources/1.36.yaml", RESOURCES),
         ("requests.yaml", REQUESTS),
         ("runners.yaml", RUNNERS),

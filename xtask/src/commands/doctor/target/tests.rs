@@ -33,6 +33,7 @@ fn what_is_missing_is_told_with_its_size_and_the_command() {
         release: "6.12".into(),
         modules: Vec::new(),
         busybox: "b".into(),
+        node: None,
         digest: "d".into(),
         packages: Vec::new(),
     };

@@ -36,6 +36,7 @@ fn files(dir: &Path, script: &str) -> MachineFiles {
         release: "6.12".into(),
         modules: Vec::new(),
         busybox: "/busybox".into(),
+        node: None,
         digest: "d".into(),
         packages: Vec::new(),
     }

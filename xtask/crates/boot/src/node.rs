@@ -1,0 +1,252 @@
+//! A control plane's way to a whole cluster: the processes of its node, who they are, and the objects without which a
+//! cluster is not whole.
+//!
+//! All of it is data (`targets/node.yaml`). The disk with the programs is made by the crate `node`; that the guest takes
+//! it for its root is `qemu`'s business.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use model::{Node, NodeCondition, NodeInfo, NodeObject, NodeProcess};
+use proc::deadline::{OnInterrupt, Probe, until};
+use proc::run_dir::write_private_file;
+use reqwest::blocking::Client;
+use serde_json::Value;
+use tls::Alpn;
+
+use crate::component::Component;
+use crate::flags::{self, url};
+use crate::host::{Host, Program};
+use crate::kubeconfig;
+use crate::pki::Pki;
+use crate::plan::{Door, Plan, Root};
+
+/// The address of a guest in QEMU's user network.
+pub(crate) const ADDRESS: &str = "10.0.2.15";
+/// Busybox's own shell, because `/bin/sh` is a name for it.
+const SHELL: &str = "/bin/busybox";
+/// Nodes and Pods are ready within 10 s on the reference machine.
+const CONVERGED: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const PROGRAMS: &str = "/bin";
+
+/// A node, and what is on its disk.
+#[derive(Clone, Debug)]
+pub struct NodeRequest {
+    pub node: Node,
+    pub disk: PathBuf,
+    /// Of what is on the disk.
+    pub key: String,
+    /// Names of images to their references.
+    pub images: BTreeMap<String, String>,
+}
+
+impl NodeRequest {
+    pub(crate) fn info(&self) -> NodeInfo {
+        NodeInfo { profile: self.node.profile.clone(), images: self.images.clone() }
+    }
+}
+
+/// What is started around the apiserver.
+#[derive(Default)]
+pub(crate) struct NodeDraft {
+    /// Before the apiserver, and after it.
+    pub(crate) early: Vec<Component>,
+    pub(crate) late: Vec<Component>,
+    pub(crate) once: Option<Once>,
+}
+
+/// What is done once, between starts.
+pub(crate) struct Once {
+    host: Arc<dyn Host>,
+    prepare: Program,
+    /// What runs to its end when the early components are ready.
+    steps: Vec<Program>,
+    objects: Objects,
+}
+
+/// What is made in the cluster, and what is waited for.
+struct Objects {
+    client: Client,
+    /// The apiserver as it is reached from here.
+    apiserver: String,
+    objects: Vec<NodeObject>,
+    ready: Vec<NodeCondition>,
+    limit: Duration,
+}
+
+/// The names of what listens, beside the control plane.
+pub(crate) fn listeners(node: &Node) -> impl Iterator<Item = String> {
+    node.processes.iter().map(|process| name(node, process))
+}
+
+fn name(node: &Node, process: &NodeProcess) -> String {
+    format!("{}/{}", node.profile, process.name)
+}
+
+impl Plan<'_> {
+    /// The node around the apiserver behind this door, whose flags are changed; `dir` is the profile's private folder.
+    pub(crate) fn node(
+        &self,
+        request: &NodeRequest,
+        root: &Root,
+        pki: &Pki,
+        apiserver: &mut Component,
+        door: Door,
+    ) -> anyhow::Result<NodeDraft> {
+        let node = &request.node;
+        let values = self.values(request, root, pki, door)?;
+        let fill = |text: &str| flags::fill(&filled(text, &values), &root.there, &BTreeMap::new());
+        let changes = node.apiserver.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
+        flags::change(&mut apiserver.flags, &changes.collect::<anyhow::Result<_>>()?);
+        for (name, text) in &node.files {
+            let file = root.here.join(name);
+            if !file.exists() {
+                write_private_file(&file, fill(text)?.as_bytes())?;
+            }
+        }
+        for identity in node.identities.iter().filter(|identity| !identity.own_ca) {
+            let file = root.here.join(format!("{}.kubeconfig", identity.name));
+            if !file.exists() {
+                let tls = self.pki.identity(&identity.name);
+                write_private_file(&file, kubeconfig::render(&url(door.inside), &tls)?.as_bytes())?;
+            }
+        }
+        let mut draft = NodeDraft::default();
+        let mut steps = Vec::new();
+        for process in &node.processes {
+            let name = name(node, process);
+            let flags = process.flags.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
+            let port = (self.place.doors)(&name)?.outside;
+            let (scheme, path) =
+                process.ready.split_once(' ').ok_or_else(|| anyhow!("`{}` is not SCHEME PATH", process.ready))?;
+            let ready = format!("{scheme}://127.0.0.1:{port}{path}");
+            let mut component =
+                self.component(name.clone(), &process.component, flags.collect::<anyhow::Result<_>>()?, ready)?;
+            component.needs_apiserver = !process.early;
+            for (n, words) in process.then.iter().enumerate() {
+                steps.push(self.step(format!("{name}-{}", n + 1), words)?);
+            }
+            if process.early { draft.early.push(component) } else { draft.late.push(component) }
+        }
+        let objects = node.objects.iter().map(|object| {
+            let text = filled(&object.object.to_string(), &values);
+            Ok(NodeObject { path: object.path.clone(), object: serde_json::from_str(&text)? })
+        });
+        let objects = Objects {
+            client: self.client(Alpn::Unset)?,
+            apiserver: url(door.outside),
+            objects: objects.collect::<anyhow::Result<_>>()?,
+            ready: node.ready.clone(),
+            limit: self.scaled(CONVERGED),
+        };
+        draft.once = Some(Once { host: self.place.host.clone(), prepare: self.shell(node), steps, objects });
+        Ok(draft)
+    }
+
+    /// What placeholders stand for.
+    fn values(
+        &self,
+        request: &NodeRequest,
+        root: &Root,
+        pki: &Pki,
+        door: Door,
+    ) -> anyhow::Result<BTreeMap<String, String>> {
+        let folder = pki.ca.parent().unwrap_or(&root.there).display().to_string();
+        let mut values = BTreeMap::from([
+            ("address".to_owned(), ADDRESS.to_owned()),
+            ("pki".to_owned(), folder),
+            ("apiserver".to_owned(), url(door.inside)),
+        ]);
+        for process in &request.node.processes {
+            let inside = (self.place.doors)(&name(&request.node, process))?.inside;
+            values.insert(format!("port.{}", process.name), inside.to_string());
+        }
+        values.extend(request.images.iter().map(|(name, reference)| (format!("image.{name}"), reference.clone())));
+        Ok(values)
+    }
+
+    fn shell(&self, node: &Node) -> Program {
+        let name = format!("{}/prepare", node.profile);
+        let args = ["sh", "-ec", &node.prepare].map(str::to_owned).to_vec();
+        Program { log: self.run.log(&name), name, path: SHELL.into(), args, env: BTreeMap::new() }
+    }
+
+    fn step(&self, name: String, words: &[String]) -> anyhow::Result<Program> {
+        let (program, args) = words.split_first().with_context(|| format!("{name}: a step names a program"))?;
+        let path = PathBuf::from(PROGRAMS).join(program);
+        Ok(Program { log: self.run.log(&name), name, path, args: args.to_vec(), env: BTreeMap::new() })
+    }
+}
+
+fn filled(text: &str, values: &BTreeMap<String, String>) -> String {
+    values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+}
+
+impl Once {
+    /// Mounts and settings, before anything runs.
+    pub(crate) fn prepare(&self) -> anyhow::Result<()> {
+        self.run(&self.prepare)
+    }
+
+    /// What follows the readiness of the early components.
+    pub(crate) fn steps(&self) -> anyhow::Result<()> {
+        self.steps.iter().try_for_each(|step| self.run(step))
+    }
+
+    /// What makes a cluster of processes that are ready.
+    pub(crate) fn complete(&self) -> anyhow::Result<()> {
+        self.objects.make()
+    }
+
+    fn run(&self, program: &Program) -> anyhow::Result<()> {
+        let ran = self.host.run(program, Vec::new());
+        ran.with_context(|| format!("{} {}", program.path.display(), program.args.join(" ")))?;
+        Ok(())
+    }
+}
+
+impl Objects {
+    /// Makes the objects, and waits until the cluster is whole.
+    pub(crate) fn make(&self) -> anyhow::Result<()> {
+        for object in &self.objects {
+            let failed = || format!("failed to make an object in {}", object.path);
+            let url = format!("{}{}", self.apiserver, object.path);
+            let answer = self.client.post(url).json(&object.object).send().with_context(failed)?;
+            let status = answer.status();
+            if !status.is_success() {
+                bail!("{}: {status}: {}", failed(), answer.text().unwrap_or_default());
+            }
+        }
+        self.ready.iter().try_for_each(|condition| self.wait(condition))
+    }
+
+    fn wait(&self, wanted: &NodeCondition) -> anyhow::Result<()> {
+        let what = format!("{} to be {}", wanted.path, wanted.condition);
+        until(&what, self.limit, LOOK_EVERY, OnInterrupt::Stop, || match self.conditions(wanted) {
+            Ok(seen) if seen == "True" => Probe::Ready(()),
+            Ok(seen) => Probe::NotYet(seen),
+            Err(error) => Probe::NotYet(format!("{error:#}")),
+        })?;
+        Ok(())
+    }
+
+    /// The status of the condition, with its message where it is not true.
+    fn conditions(&self, wanted: &NodeCondition) -> anyhow::Result<String> {
+        let object: Value = self.client.get(format!("{}{}", self.apiserver, wanted.path)).send()?.json()?;
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|condition| condition["type"] == wanted.condition.as_str());
+        Ok(match found {
+            None => format!("it has no condition {}", wanted.condition),
+            Some(found) if found["status"] == "True" => "True".to_owned(),
+            Some(found) => format!(
+                "{} {}",
+                found["reason"].as_str().unwrap_or_default(),
+                found["message"].as_str().unwrap_or_default()
+            ),
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! The image of the disk in the cache: found by its key, or made.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use proc::progress::Phase;
+use proc::{exec, hold};
+use ring::digest::{Context as Sha, SHA256};
+use xshell::{Shell, cmd};
+
+use crate::{Disk, Request, stage};
+
+/// Folder below the cache.
+pub const FOLDER: &str = "disks";
+/// Changes when the same inputs make another disk.
+const RECIPE: &str = "1";
+const IMAGE: &str = "disk.img";
+/// Size and time of the image, so that one that was cut or written to is noticed.
+const SEAL: &str = "seal";
+/// What it is, for people who look at the cache.
+const TITLE: &str = "title";
+/// It takes three seconds; a slow disk that is used by others as well may need a minute.
+const WRITING: Duration = Duration::from_secs(600);
+/// ext4's own tables and the rest of each file's last block.
+const SPARE: u64 = 48 << 20;
+/// Of an inode, with what a folder's entry takes.
+const PER_FILE: u64 = 4096 + 512;
+const ELSEWHERE: [&str; 2] = ["/usr/sbin", "/sbin"];
+/// Without them each image would be another one.
+const UUID: &str = "6e6f6465-0000-4000-8000-000000000001";
+
+/// The disk of these inputs; made if the cache has none. It is held until this process ends, so that nobody removes it.
+///
+/// # Errors
+/// A component was not built, `mke2fs` is missing or fails (a full disk), an interrupt.
+pub fn disk(request: &Request<'_>) -> anyhow::Result<Disk> {
+    let key = key(request)?;
+    let root = request.cache.join(FOLDER);
+    let folder = root.join(&key);
+    let found = || {
+        hold::hold(&folder)
+            && sealed(&folder).is_ok_and(|seal| fs::read_to_string(folder.join(SEAL)).is_ok_and(|text| text == seal))
+    };
+    if !found() {
+        let phase = Phase::start("make the node's disk");
+        make(request, &root, &folder)?;
+        if !found() {
+            bail!(
+                "{} was made and is not as it was written: is the disk full, or does somebody else write there?",
+                folder.display()
+            );
+        }
+        phase.done(&format!("{} MiB", fs::metadata(folder.join(IMAGE))?.len() >> 20));
+    }
+    Ok(Disk { file: folder.join(IMAGE), key })
+}
+
+fn key(request: &Request<'_>) -> anyhow::Result<String> {
+    let mut sha = Sha::new(&SHA256);
+    let mut field = |text: &str| {
+        sha.update(&(text.len() as u64).to_le_bytes());
+        sha.update(text.as_bytes());
+    };
+    [RECIPE, request.packages_digest].into_iter().for_each(&mut field);
+    field(&serde_json::to_string(&request.disk)?);
+    for artifact in request.artifacts.by_component.values() {
+        field(&artifact.component);
+        field(&artifact.sha256);
+    }
+    request.orders.iter().for_each(|order| field(&order.reference));
+    Ok(sha.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// What is written down of an intact image.
+fn sealed(folder: &Path) -> std::io::Result<String> {
+    let found = fs::metadata(folder.join(IMAGE))?;
+    let time = found.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(format!("{} {}\n", found.len(), time.as_nanos()))
+}
+
+/// Makes the folder beside its place and moves it there, so that it is there whole or not at all.
+fn make(request: &Request<'_>, root: &Path, folder: &Path) -> anyhow::Result<()> {
+    let draft = root.join(format!("new-{}", std::process::id()));
+    let made = draft_in(request, &draft).and_then(|()| {
+        if folder.exists() {
+            fs::remove_dir_all(folder).with_context(|| format!("failed to remove {}", folder.display()))?;
+        }
+        fs::rename(&draft, folder).with_context(|| format!("failed to move {} into place", draft.display()))
+    });
+    if draft.exists() {
+        fs::remove_dir_all(&draft).with_context(|| format!("failed to remove {}", draft.display()))?;
+    }
+    made
+}
+
+fn draft_in(request: &Request<'_>, draft: &Path) -> anyhow::Result<()> {
+    if draft.exists() {
+        fs::remove_dir_all(draft).with_context(|| format!("failed to remove {}", draft.display()))?;
+    }
+    let (files, image) = (draft.join("files"), draft.join(IMAGE));
+    fs::create_dir_all(&files).with_context(|| format!("failed to make {}", files.display()))?;
+    stage::fill(request, &files)?;
+    let Size { bytes, count } = size(&files)?;
+    let kib = format!("{}k", (bytes + count * PER_FILE + SPARE) / 1024);
+    let inodes = (count + 64).to_string();
+    let sh = Shell::new()?;
+    let program = administrators("mke2fs")
+        .context("there is no mke2fs, which writes the node's disk; install the package e2fsprogs")?;
+    // No journal and no checksums: nobody writes to it, and each block's checksum is work for an emulated processor.
+    let options = "^has_journal,^metadata_csum,^resize_inode";
+    let extended = format!("root_owner=0:0,hash_seed={UUID},lazy_itable_init=1");
+    let command = cmd!(
+        sh,
+        "{program} -q -F -t ext4 -m 0 -U {UUID} -O {options} -E {extended} -N {inodes} -d {files} {image} {kib}"
+    );
+    // Times of what it writes itself.
+    exec::run(command.env("SOURCE_DATE_EPOCH", "0").env("E2FSPROGS_FAKE_TIME", "1"), WRITING)
+        .with_context(|| format!("failed to write {}", image.display()))?;
+    fs::remove_dir_all(&files).with_context(|| format!("failed to remove {}", files.display()))?;
+    let title = format!("{} node\n", request.artifacts.arch);
+    fs::write(draft.join(TITLE), title).with_context(|| format!("failed to name {}", image.display()))?;
+    fs::write(draft.join(SEAL), sealed(draft)?).with_context(|| format!("failed to seal {}", image.display()))
+}
+
+/// One of the administrator's programs, which are not on everybody's PATH.
+pub(crate) fn administrators(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(ELSEWHERE.map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+struct Size {
+    bytes: u64,
+    count: u64,
+}
+
+/// Of everything below a folder.
+fn size(folder: &Path) -> anyhow::Result<Size> {
+    let mut size = Size { bytes: 0, count: 0 };
+    let mut pending = vec![folder.to_owned()];
+    while let Some(folder) = pending.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let found = entry.metadata()?;
+            size.count += 1;
+            if found.is_dir() {
+                pending.push(entry.path());
+            } else {
+                size.bytes += found.len();
+            }
+        }
+    }
+    Ok(size)
+}

@@ -1,0 +1,183 @@
+//! The disk of a node: a read-only ext4 image with everything that a machine needs to run Pods, in the cache.
+//!
+//! It is put together from Debian's packages, our components and their images, and written by `mke2fs`, so nobody has to
+//! be root. What a run adds (keys, flags, configuration) is not on it. How a guest takes it for its root is in `boot`;
+//! what is on it is data (`targets/node.yaml`).
+
+mod disk;
+mod stage;
+
+use std::path::{Path, PathBuf};
+
+use model::{Artifacts, ImageOrder, Images, NodeDisk};
+
+pub use disk::{FOLDER, disk};
+
+/// What a disk is made from.
+pub struct Request<'a> {
+    pub disk: &'a NodeDisk,
+    /// With all components that the disk names.
+    pub artifacts: &'a Artifacts,
+    pub images: &'a Images,
+    /// Those that the disk names, of these artifacts.
+    pub orders: &'a [ImageOrder<'a>],
+    /// Root of the unpacked packages of the guest's architecture.
+    pub packages: &'a Path,
+    /// A digest over these packages.
+    pub packages_digest: &'a str,
+    /// Statically linked, of the guest's architecture.
+    pub busybox: &'a Path,
+    /// The disk lies in a folder below it.
+    pub cache: &'a Path,
+}
+
+/// A disk image. The same file as long as everything that went into it is the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    pub file: PathBuf,
+    /// Hexadecimal SHA-256 over what went into it.
+    pub key: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use model::{Artifact, BuildStep, Source};
+    use proc::exec::{self, Shell, cmd};
+    use proc::run_dir::Scratch;
+
+    use super::*;
+
+    /// Packages, a shell and one component.
+    struct Made {
+        scratch: Scratch,
+        artifacts: Artifacts,
+        disk: NodeDisk,
+        images: Images,
+    }
+
+    impl Made {
+        fn new() -> Made {
+            let scratch = Scratch::create(&std::env::temp_dir().join("archproof-tests"), "node").unwrap();
+            let below = |path: &str| scratch.path().join(path);
+            for (path, mode) in
+                [("packages/usr/bin/crun", 0o700), ("packages/usr/lib64/ld.so", 0o755), ("busybox", 0o700)]
+            {
+                fs::create_dir_all(below(path).parent().unwrap()).unwrap();
+                fs::write(below(path), path).unwrap();
+                fs::set_permissions(below(path), fs::Permissions::from_mode(mode)).unwrap();
+            }
+            symlink("crun", below("packages/usr/bin/runc")).unwrap();
+            fs::write(below("kubelet"), "the kubelet").unwrap();
+            let kubelet = Artifact {
+                component: "kubelet".into(),
+                path: below("kubelet"),
+                sha256: "1".into(),
+                size: 11,
+                source: Source::Module(None),
+                version: "v1".into(),
+                go: String::new(),
+                step: BuildStep::Prebuilt,
+                experimental_flags: Vec::new(),
+            };
+            let by_component = BTreeMap::from([("kubelet".to_owned(), kubelet)]);
+            let artifacts = Artifacts { arch: "riscv64".into(), by_component, native: None };
+            let disk = NodeDisk {
+                programs: vec!["kubelet".into()],
+                files: BTreeMap::from([("etc/hosts".to_owned(), "127.0.0.1 localhost\n".to_owned())]),
+                ..NodeDisk::default()
+            };
+            let images = Images {
+                registry: "registry.example.org".into(),
+                env: Vec::new(),
+                images: Vec::new(),
+                foreign: Vec::new(),
+                no_processors: Vec::new(),
+            };
+            Made { scratch, artifacts, disk, images }
+        }
+
+        fn disk_in(&self, cache: &str) -> anyhow::Result<Disk> {
+            disk(&Request {
+                disk: &self.disk,
+                artifacts: &self.artifacts,
+                images: &self.images,
+                orders: &[],
+                packages: &self.scratch.path().join("packages"),
+                packages_digest: "2",
+                busybox: &self.scratch.path().join("busybox"),
+                cache: &self.scratch.path().join(cache),
+            })
+        }
+    }
+
+    /// What `debugfs`, which comes with `mke2fs`, says of the image.
+    fn asked(disk: &Disk, request: &str) -> String {
+        let sh = Shell::new().unwrap();
+        let (file, program) = (&disk.file, disk::administrators("debugfs").unwrap());
+        exec::run(cmd!(sh, "{program} -R {request} {file}"), std::time::Duration::from_secs(60)).unwrap().stdout
+    }
+
+    #[test]
+    fn everything_is_on_the_disk_under_the_names_by_which_it_is_called() {
+        let made = Made::new();
+        let disk = made.disk_in("cache").unwrap();
+        for (path, content) in [
+            ("/usr/bin/crun", "packages/usr/bin/crun"),
+            ("/usr/bin/kubelet", "the kubelet"),
+            ("/usr/bin/busybox", "busybox"),
+            ("/usr/lib64/ld.so", "packages/usr/lib64/ld.so"),
+            ("/etc/hosts", "127.0.0.1 localhost\n"),
+        ] {
+            assert_eq!(asked(&disk, &format!("cat {path}")), content);
+        }
+        // A cache may be for its owner alone; a Pod runs as somebody else.
+        for (path, said) in [
+            ("/usr/bin/crun", "Mode:  0555"),
+            ("/bin", "Fast link dest: \"usr/bin\""),
+            ("/lib64", "Fast link dest: \"usr/lib64\""),
+            ("/usr/bin/runc", "Fast link dest: \"crun\""),
+            ("/usr/bin/mount", "Fast link dest: \"busybox\""),
+            ("/var", "Type: directory"),
+        ] {
+            let found = asked(&disk, &format!("stat {path}"));
+            assert!(found.contains(said), "{path}: {found}");
+        }
+    }
+
+    #[test]
+    fn it_is_made_once_and_again_when_it_is_not_what_was_written() {
+        let made = Made::new();
+        let disk = made.disk_in("cache").unwrap();
+        let look = || fs::metadata(&disk.file).map(|found| (found.ino(), found.len())).unwrap();
+        let first = look();
+        assert_eq!(made.disk_in("cache").unwrap(), disk);
+        assert_eq!(look(), first);
+        fs::File::options().write(true).open(&disk.file).unwrap().set_len(4096).unwrap();
+        assert_eq!(made.disk_in("cache").unwrap(), disk);
+        assert_eq!(look().1, first.1);
+    }
+
+    #[test]
+    fn other_inputs_are_another_disk() {
+        let mut made = Made::new();
+        let key = made.disk_in("cache").unwrap().key;
+        made.disk.files.insert("etc/group".into(), "root:x:0:\n".into());
+        let with_file = made.disk_in("cache").unwrap().key;
+        made.artifacts.by_component.get_mut("kubelet").unwrap().sha256 = "3".into();
+        let with_kubelet = made.disk_in("cache").unwrap().key;
+        assert!(key != with_file && with_file != with_kubelet && key != with_kubelet);
+    }
+
+    #[test]
+    fn what_was_not_built_is_missed_and_nothing_is_left() {
+        let mut made = Made::new();
+        made.disk.cni.push("bridge".into());
+        let error = format!("{:#}", made.disk_in("cache").unwrap_err());
+        assert_eq!(error, "the node's disk needs bridge, which was not built");
+        assert_eq!(fs::read_dir(made.scratch.path().join("cache").join(FOLDER)).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,153 @@
+//! Rules for `targets/node.yaml`.
+
+use model::{Components, Identity, Images, Node, NodeDisk, NodeProcess, Profile};
+
+use super::profiles::flags;
+use super::words::{is_name, is_relative_path};
+use crate::document::{Document, at};
+use crate::tree::Step;
+
+/// containerd reads every file of the folder that ends so.
+const CNI: &str = ".conflist";
+
+/// What the other files have; None where they have problems of their own.
+#[derive(Clone, Copy)]
+pub(crate) struct Others<'a> {
+    pub(crate) components: Option<&'a Components>,
+    pub(crate) images: Option<&'a Images>,
+    pub(crate) profiles: Option<&'a [Profile]>,
+}
+
+impl Others<'_> {
+    fn has_component(self, name: &str) -> bool {
+        self.components.is_none_or(|all| all.sets.iter().flat_map(|set| &set.components).any(|c| c.name == name))
+    }
+
+    fn has_image(self, name: &str) -> bool {
+        self.images.is_none_or(|all| all.images.iter().any(|image| image.short_name() == name))
+    }
+}
+
+pub(crate) fn node(file: &mut Document<'_>, node: &Node, others: Others<'_>) {
+    packages(file, node);
+    disk(file, &node.disk, others);
+    let known = others.profiles.is_none_or(|all| all.iter().any(|profile| profile.name == node.profile));
+    file.require(known, at!["profile"], format!("no profile of profiles.yaml is called {}", node.profile));
+    for (i, Identity { name, hosts, own_ca, .. }) in node.identities.iter().enumerate() {
+        let earlier: Vec<String> = node.identities[..i].iter().map(|identity| identity.name.clone()).collect();
+        once(file, at!["identities", i, "name"], name, &earlier);
+        file.require(is_name(name), at!["identities", i, "name"], "must be lower-case letters, digits and -");
+        let serves = *own_ca && !hosts.is_empty();
+        file.require(!serves, at!["identities", i, "hosts"], "nobody would trust a server with a CA of its own");
+    }
+    let known = placeholders(node);
+    flags(file, at!["apiserver"], &node.apiserver, &known);
+    for name in node.files.keys() {
+        file.require(!name.contains('/') && is_relative_path(name), at!["files", name], "must be a name without /");
+        let path = format!("{{run}}/{name}");
+        let named = node.processes.iter().flat_map(|process| process.flags.values()).chain(node.files.values());
+        let used = name.ends_with(CNI) || named.into_iter().any(|text| text.contains(&path));
+        file.require(used, at!["files", name], format!("nobody reads it: no flag and no other file names {path}"));
+    }
+    for (i, process) in node.processes.iter().enumerate() {
+        check_process(file, node, i, process, others);
+    }
+    for (i, object) in node.objects.iter().enumerate() {
+        file.require(is_url_path(&object.path), at!["objects", i, "path"], "must be a path of the API: /api/…");
+    }
+    for (i, condition) in node.ready.iter().enumerate() {
+        file.require(is_url_path(&condition.path), at!["ready", i, "path"], "must be a path of the API: /api/…");
+    }
+}
+
+/// What flags and files may name in braces.
+fn placeholders(node: &Node) -> Vec<String> {
+    let ports = node.processes.iter().map(|process| format!("port.{}", process.name));
+    let images = node.disk.images.iter().map(|image| format!("image.{image}"));
+    ["run", "pki", "address", "apiserver"].map(str::to_owned).into_iter().chain(ports).chain(images).collect()
+}
+
+fn disk(file: &mut Document<'_>, disk: &NodeDisk, others: Others<'_>) {
+    let NodeDisk { programs, cni, images, files } = disk;
+    for (field, list) in [("programs", programs), ("cni", cni)] {
+        for (i, name) in list.iter().enumerate() {
+            let rule = format!("no component of components.yaml is called {name}");
+            file.require(others.has_component(name), at!["disk", field, i], rule);
+            once(file, at!["disk", field, i], name, &list[..i]);
+        }
+    }
+    for (i, name) in images.iter().enumerate() {
+        let rule = format!("no image of images.yaml is called {name}");
+        file.require(others.has_image(name), at!["disk", "images", i], rule);
+        once(file, at!["disk", "images", i], name, &images[..i]);
+    }
+    for path in files.keys() {
+        let good = path.strip_prefix("etc/").is_some_and(is_relative_path);
+        file.require(good, at!["disk", "files", path], "must be a path below etc/, without a slash in front");
+    }
+}
+
+fn check_process(file: &mut Document<'_>, node: &Node, i: usize, process: &NodeProcess, others: Others<'_>) {
+    let NodeProcess { name, component, ready, then, .. } = process;
+    let earlier: Vec<String> = node.processes[..i].iter().map(|process| process.name.clone()).collect();
+    once(file, at!["processes", i, "name"], name, &earlier);
+    file.require(is_name(name), at!["processes", i, "name"], "must be lower-case letters, digits and -");
+    let on_disk = node.disk.programs.contains(component) && others.has_component(component);
+    let rule = format!("{component} is not in disk.programs");
+    file.require(on_disk, at!["processes", i, "component"], rule);
+    flags(file, at!["processes", i, "flags"], &process.flags, &placeholders(node));
+    let good = ready.split_once(' ').is_some_and(|(scheme, path)| {
+        ["http", "https"].contains(&scheme) && path.starts_with('/') && !path.contains(' ')
+    });
+    file.require(good, at!["processes", i, "ready"], "must be a scheme and a path, such as `https /healthz`");
+    for (j, words) in then.iter().enumerate() {
+        file.require(!words.is_empty(), at!["processes", i, "then", j], "must name a program");
+    }
+}
+
+fn is_url_path(text: &str) -> bool {
+    ["/api/", "/apis/"].iter().any(|start| text.starts_with(start)) && !text.contains(char::is_whitespace)
+}
+
+fn packages(file: &mut Document<'_>, node: &Node) {
+    let Node { packages, leave_out, modules, optional_modules, .. } = node;
+    file.require(!packages.is_empty(), at!["packages"], "must name at least one Debian package");
+    for (i, package) in packages.iter().enumerate() {
+        file.require(is_package(package), at!["packages", i], "must be a package: lower-case letters, digits, + - .");
+        once(file, at!["packages", i], package, &packages[..i]);
+    }
+    for (i, pattern) in leave_out.iter().enumerate() {
+        // A star at the end may stand for a whole folder.
+        let path = pattern.strip_suffix("/*").unwrap_or(pattern);
+        file.require(is_relative_path(path), at!["leave_out", i], "must be a path without a slash in front, or with *");
+        once(file, at!["leave_out", i], pattern, &leave_out[..i]);
+    }
+    let mut earlier: Vec<String> = Vec::new();
+    for (field, list) in [("modules", modules), ("optional_modules", optional_modules)] {
+        for (i, module) in list.iter().enumerate() {
+            let path = at![field, i];
+            file.require(is_module(module), path, "must be a module: lower-case letters, digits, _ and -");
+            // `-` and `_` are the same in a module's name.
+            let same = module.replace('-', "_");
+            once(file, path, &same, &earlier);
+            earlier.push(same);
+        }
+    }
+}
+
+fn once(file: &mut Document<'_>, path: &[Step], name: &String, earlier: &[String]) {
+    if earlier.contains(name) {
+        file.refuse(path, format!("{name} is given twice; delete one of the two"));
+    }
+}
+
+/// https://www.debian.org/doc/debian-policy/ch-controlfields.html#source
+fn is_package(text: &str) -> bool {
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() >= 2 && text.starts_with(edge) && text.chars().all(|c| edge(c) || "+-.".contains(c))
+}
+
+fn is_module(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+    !text.is_empty() && text.chars().all(inner)
+}

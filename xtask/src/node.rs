@@ -1,0 +1,68 @@
+//! From `--cluster node` to what the provider boots: what has to be built, and the disk made of it.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use boot::NodeRequest;
+use model::{Artifacts, Exit, ImageOrder, ImageRecipe, Images, MachineFiles, Node};
+use targets::Catalogue;
+
+use crate::args::{ClusterArg, ProviderOptions};
+use crate::failure::{Failure, OrExit};
+use crate::paths::Paths;
+
+/// The components, and those that a node needs beside its control plane, where there is to be one.
+pub(crate) fn with(
+    options: &ProviderOptions,
+    catalogue: &Catalogue,
+    components: Vec<String>,
+) -> Result<Vec<String>, Failure> {
+    if options.cluster == ClusterArg::Planes {
+        return Ok(components);
+    }
+    let recipes = recipes(catalogue).or_exit(Exit::TargetData)?;
+    let of_images = Images::components(recipes.iter().copied());
+    let of_node = catalogue.node.components().map(str::to_owned);
+    let all: BTreeSet<String> = components.into_iter().chain(of_node).chain(of_images).collect();
+    Ok(all.into_iter().collect())
+}
+
+/// Makes the disk of what was built, unless the cache has it.
+pub(crate) fn request(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    files: &MachineFiles,
+    artifacts: &Artifacts,
+) -> anyhow::Result<NodeRequest> {
+    let recipes = recipes(catalogue)?;
+    let orders: Vec<ImageOrder<'_>> = recipes.iter().map(|recipe| order(catalogue, recipe, artifacts)).collect();
+    let packages = files.node.as_deref().context("the packages of the node were not fetched, a bug of ours")?;
+    let Node { disk, .. } = &catalogue.node;
+    let made = ::node::disk(&::node::Request {
+        disk,
+        artifacts,
+        images: &catalogue.images,
+        orders: &orders,
+        packages,
+        packages_digest: &files.digest,
+        busybox: &files.busybox,
+        cache: &paths.cache,
+    })?;
+    let references = orders.iter().map(|order| (order.recipe.short_name().to_owned(), order.reference.clone()));
+    Ok(NodeRequest { node: catalogue.node.clone(), disk: made.file, key: made.key, images: references.collect() })
+}
+
+fn recipes(catalogue: &Catalogue) -> anyhow::Result<Vec<&ImageRecipe>> {
+    let images = catalogue.node.disk.images.iter();
+    Ok(images.map(|name| catalogue.image(name)).collect::<Result<_, _>>()?)
+}
+
+/// The image as the Kubernetes that was built calls it.
+fn order<'a>(catalogue: &Catalogue, recipe: &'a ImageRecipe, artifacts: &'a Artifacts) -> ImageOrder<'a> {
+    let version = |component: &str| {
+        let artifact = artifacts.by_component.get(component);
+        artifact.map(|artifact| artifact.version.clone()).unwrap_or_default()
+    };
+    let tag = recipe.tag(&version("kube-apiserver"), &version(recipe.main_component()));
+    ImageOrder { recipe, reference: catalogue.images.reference(recipe, &tag), artifacts: vec![artifacts] }
+}
