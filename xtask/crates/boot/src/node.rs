@@ -198,8 +198,8 @@ impl Once {
     }
 
     /// What makes a cluster of processes that are ready.
-    pub(crate) fn complete(&self) -> anyhow::Result<()> {
-        self.objects.make()
+    pub(crate) fn complete(&self, processes: &mut [Component]) -> anyhow::Result<()> {
+        self.objects.make(processes)
     }
 
     fn run(&self, program: &Program) -> anyhow::Result<()> {
@@ -211,7 +211,7 @@ impl Once {
 
 impl Objects {
     /// Makes the objects, and waits until the cluster is whole.
-    pub(crate) fn make(&self) -> anyhow::Result<()> {
+    fn make(&self, processes: &mut [Component]) -> anyhow::Result<()> {
         for object in &self.objects {
             let failed = || format!("failed to make an object in {}", object.path);
             let url = format!("{}{}", self.apiserver, object.path);
@@ -221,15 +221,20 @@ impl Objects {
                 bail!("{}: {status}: {}", failed(), answer.text().unwrap_or_default());
             }
         }
-        self.ready.iter().try_for_each(|condition| self.wait(condition))
+        self.ready.iter().try_for_each(|condition| self.wait(condition, processes))
     }
 
-    fn wait(&self, wanted: &NodeCondition) -> anyhow::Result<()> {
+    fn wait(&self, wanted: &NodeCondition, processes: &mut [Component]) -> anyhow::Result<()> {
         let what = format!("{} to be {}", wanted.path, wanted.condition);
-        until(&what, self.limit, LOOK_EVERY, OnInterrupt::Stop, || match self.conditions(wanted) {
-            Ok(seen) if seen == "True" => Probe::Ready(()),
-            Ok(seen) => Probe::NotYet(seen),
-            Err(error) => Probe::NotYet(format!("{error:#}")),
+        until(&what, self.limit, LOOK_EVERY, OnInterrupt::Stop, || {
+            if let Some(casualty) = processes.iter_mut().find_map(Component::casualty) {
+                return Probe::Hopeless(anyhow!(casualty));
+            }
+            match self.conditions(wanted) {
+                Ok(seen) if seen == "True" => Probe::Ready(()),
+                Ok(seen) => Probe::NotYet(seen),
+                Err(error) => Probe::NotYet(format!("{error:#}")),
+            }
         })?;
         Ok(())
     }

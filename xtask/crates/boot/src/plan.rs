@@ -180,7 +180,7 @@ impl Draft {
             launched?;
         }
         started[first..].iter_mut().try_for_each(|late| late.wait_ready(OnInterrupt::Stop))?;
-        once.iter().try_for_each(Once::complete)?;
+        once.iter().try_for_each(|once| once.complete(started))?;
         if resting {
             rest(started.iter_mut())?;
         }
