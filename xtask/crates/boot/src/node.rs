@@ -26,11 +26,11 @@ use crate::plan::{Door, Plan, Root};
 
 /// The address of a guest in QEMU's user network.
 pub(crate) const ADDRESS: &str = "10.0.2.15";
-/// Busybox's own shell, because `/bin/sh` is a name for it.
 const SHELL: &str = "/bin/busybox";
 /// Nodes and Pods are ready within 10 s on the reference machine.
 const CONVERGED: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Where the disk has its programs.
 const PROGRAMS: &str = "/bin";
 
 /// A node, and what is on its disk.
@@ -88,7 +88,7 @@ fn name(node: &Node, process: &NodeProcess) -> String {
 }
 
 impl Plan<'_> {
-    /// The node around the apiserver behind this door, whose flags are changed; `dir` is the profile's private folder.
+    /// The node around the apiserver behind this door, whose flags are changed; `root` is the profile's private folder.
     pub(crate) fn node(
         &self,
         request: &NodeRequest,
@@ -98,7 +98,7 @@ impl Plan<'_> {
         door: Door,
     ) -> anyhow::Result<NodeDraft> {
         let node = &request.node;
-        let values = self.values(request, root, pki, door)?;
+        let values = self.values(request, root, pki)?;
         let fill = |text: &str| flags::fill(&filled(text, &values), &root.there, &BTreeMap::new());
         let changes = node.apiserver.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
         flags::change(&mut apiserver.flags, &changes.collect::<anyhow::Result<_>>()?);
@@ -148,19 +148,9 @@ impl Plan<'_> {
     }
 
     /// What placeholders stand for.
-    fn values(
-        &self,
-        request: &NodeRequest,
-        root: &Root,
-        pki: &Pki,
-        door: Door,
-    ) -> anyhow::Result<BTreeMap<String, String>> {
+    fn values(&self, request: &NodeRequest, root: &Root, pki: &Pki) -> anyhow::Result<BTreeMap<String, String>> {
         let folder = pki.ca.parent().unwrap_or(&root.there).display().to_string();
-        let mut values = BTreeMap::from([
-            ("address".to_owned(), ADDRESS.to_owned()),
-            ("pki".to_owned(), folder),
-            ("apiserver".to_owned(), url(door.inside)),
-        ]);
+        let mut values = BTreeMap::from([("address".to_owned(), ADDRESS.to_owned()), ("pki".to_owned(), folder)]);
         for process in &request.node.processes {
             let inside = (self.place.doors)(&name(&request.node, process))?.inside;
             values.insert(format!("port.{}", process.name), inside.to_string());

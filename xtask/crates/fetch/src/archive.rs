@@ -16,7 +16,8 @@ use crate::mirror::Mirror;
 use crate::packages::Index;
 use crate::release::Release;
 use crate::signature::Keys;
-use crate::{Options, digest, store};
+use crate::{Options, digest};
+use proc::store;
 
 /// After an index's date, when the snapshot archive has taken it in and its packages are still there.
 const TAKEN_IN: SignedDuration = SignedDuration::from_hours(6);

@@ -17,8 +17,8 @@ use crate::digest::Sha256;
 use crate::http::human;
 use crate::lock::{Lock, Pin};
 use crate::machine;
-use crate::store::{self, Claim, Kind};
 use crate::{Options, digest, sets};
+use proc::store::{self, Claim, Kind};
 
 const MANIFEST: &str = "manifest";
 /// A manifest is a line for each package.

@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use proc::{hold, interrupt};
 use serde::Serialize;
 
+use crate::digest;
 use crate::tree::{self, Look};
-use crate::{digest, store};
+use proc::store;
 
 /// Kinds of entries: a folder below the cache, each thing in it an entry, and what it is.
 const KINDS: [(&str, &str); 11] = [

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use proc::interrupt;
 
 use crate::digest::Sha256;
-use crate::store;
+use proc::store;
 
 /// A folder that packages are unpacked into.
 pub(crate) struct Unpacker {

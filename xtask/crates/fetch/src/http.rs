@@ -15,7 +15,7 @@ use proc::progress::Phase;
 use reqwest::StatusCode;
 
 use crate::digest::{self, Sha256};
-use crate::store::{self, Claim, Kind};
+use proc::store::{self, Claim, Kind};
 
 /// Downloads at the same time.
 const PARALLEL: usize = 6;

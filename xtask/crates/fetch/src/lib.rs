@@ -27,7 +27,6 @@ mod release;
 mod resolve;
 mod sets;
 mod signature;
-mod store;
 #[cfg(test)]
 mod testing;
 mod tree;

@@ -1,8 +1,8 @@
 //! `targets/<arch>.lock`: the packages of an architecture's VM, and of QEMU for it as a host, pinned by digest.
 //!
-//! A set is a list of packages that belong together: `guest`, `node`, or `qemu-<target>`. The lock says from which names it was
-//! resolved, so that a lock older than its target file is noticed. The same format in the cache holds what was resolved
-//! later because a locked package has gone. No mirror is named: paths are below the root of any of them.
+//! A set is a list of packages that belong together: `guest`, `node`, or `qemu-<target>`. The lock says from which names
+//! it was resolved, so that a lock older than its target file is noticed. The same format in the cache holds what was
+//! resolved later because a locked package has gone. No mirror is named: paths are below the root of any of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

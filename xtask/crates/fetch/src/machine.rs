@@ -15,7 +15,8 @@ use crate::http::{Job, counted};
 use crate::lock::{Pin, Suite};
 use crate::sets::{self, Locks, Settled, Want};
 use crate::tree::{self, Look, Tree};
-use crate::{Options, QemuChoice, digest, emulator, guest, plan, store};
+use crate::{Options, QemuChoice, digest, emulator, guest, plan};
+use proc::store;
 
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@ use crate::archive::Archive;
 use crate::guest::BUSYBOX_PACKAGE;
 use crate::lock::{Lock, Pin, Set, Suite};
 use crate::resolve::{self, Follow, Prefer};
-use crate::store::{self, Kind};
 use crate::{Options, digest};
+use proc::store::{self, Kind};
 
 /// Packages that are needed together.
 #[derive(Clone, Debug)]

@@ -6,22 +6,18 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
-use proc::deadline::{OnInterrupt, Probe, until};
 use proc::hold;
 
 use crate::deb::Unpacker;
 use crate::digest;
-use crate::store::{self, Claim, Kind};
+use proc::store::{self, Claim, Kind};
 
 const MANIFEST: &str = "manifest";
 const FILES: &str = "files";
 /// The manifest's last line: without it the manifest is cut off.
 const END: &str = "end";
-/// Guards against a hang only: another process that unpacks the same tree on a slow disk.
-const OTHERS: Duration = Duration::from_secs(1800);
 
 /// A whole tree.
 #[derive(Clone, Debug)]
@@ -87,17 +83,7 @@ pub(crate) fn make(
     title: &str,
     fill: impl FnOnce(&mut Unpacker) -> anyhow::Result<String>,
 ) -> anyhow::Result<Tree> {
-    if let Some(folder) = dir.parent() {
-        store::sweep(folder);
-    }
-    let what = format!("{}, which another process is unpacking", dir.display());
-    let claim = until(&what, OTHERS, Duration::from_millis(100), OnInterrupt::Stop, || {
-        match store::claim(dir, Kind::Folder) {
-            Ok(Some(claim)) => Probe::Ready(claim),
-            Ok(None) => Probe::NotYet("it is not done".to_owned()),
-            Err(error) => Probe::Hopeless(error),
-        }
-    })?;
+    let claim = store::claim_folder(dir)?;
     if let Ok(tree) = open(dir, Look::Quick) {
         return Ok(tree);
     }

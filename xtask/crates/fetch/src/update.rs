@@ -12,7 +12,7 @@ use crate::archive::Archive;
 use crate::http::counted;
 use crate::lock::{Lock, Suite};
 use crate::sets::{self, Want};
-use crate::store::{self, Kind};
+use proc::store::{self, Kind};
 
 /// What could not be resolved, by cause.
 type Problems = BTreeMap<String, Vec<String>>;

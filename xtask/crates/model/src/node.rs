@@ -28,7 +28,7 @@ pub struct Node {
     pub memory: u32,
     /// kube-apiserver flags beside those of the profile; an empty value takes a flag away. In values, as in `files`, the
     /// processes' `flags` and `objects`, are filled in: `{address}` of the node, `{pki}` (the folder with the run's
-    /// certificates), `{apiserver}` (its URL on the node), `{port.NAME}` of a process, `{image.NAME}` (the reference of
+    /// certificates), `{port.NAME}` of a process, `{image.NAME}` (the reference of
     /// an image), and `{run}` as in a profile.
     pub apiserver: BTreeMap<String, String>,
     pub identities: Vec<Identity>,

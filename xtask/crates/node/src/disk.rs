@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use proc::progress::Phase;
-use proc::{exec, hold};
+use proc::{exec, hold, store};
 use ring::digest::{Context as Sha, SHA256};
 use xshell::{Shell, cmd};
 
@@ -37,24 +37,17 @@ const UUID: &str = "6e6f6465-0000-4000-8000-000000000001";
 /// A component was not built, `mke2fs` is missing or fails (a full disk), an interrupt.
 pub fn disk(request: &Request<'_>) -> anyhow::Result<Disk> {
     let key = key(request)?;
-    let root = request.cache.join(FOLDER);
-    let folder = root.join(&key);
-    let found = || {
-        hold::hold(&folder)
-            && sealed(&folder).is_ok_and(|seal| fs::read_to_string(folder.join(SEAL)).is_ok_and(|text| text == seal))
-    };
-    if !found() {
-        let phase = Phase::start("make the node's disk");
-        make(request, &root, &folder)?;
-        if !found() {
-            bail!(
-                "{} was made and is not as it was written: is the disk full, or does somebody else write there?",
-                folder.display()
-            );
-        }
-        phase.done(&format!("{} MiB", fs::metadata(folder.join(IMAGE))?.len() >> 20));
+    let folder = request.cache.join(FOLDER).join(&key);
+    if !is_intact(&folder) {
+        make(request, &folder)?;
     }
     Ok(Disk { file: folder.join(IMAGE), key })
+}
+
+/// Whether it is there as it was written; then it is held.
+fn is_intact(folder: &Path) -> bool {
+    let seal = || fs::read_to_string(folder.join(SEAL));
+    hold::hold(folder) && sealed(folder).is_ok_and(|found| seal().is_ok_and(|noted| noted == found))
 }
 
 fn key(request: &Request<'_>) -> anyhow::Result<String> {
@@ -65,11 +58,16 @@ fn key(request: &Request<'_>) -> anyhow::Result<String> {
     };
     [RECIPE, request.packages_digest].into_iter().for_each(&mut field);
     field(&serde_json::to_string(&request.disk)?);
-    for artifact in request.artifacts.by_component.values() {
-        field(&artifact.component);
-        field(&artifact.sha256);
+    let of_images = request.orders.iter().flat_map(|order| &order.recipe.files).map(|file| &file.component);
+    for name in request.disk.programs.iter().chain(&request.disk.cni).chain(of_images) {
+        field(name);
+        field(request.artifacts.by_component.get(name).map_or("", |artifact| &artifact.sha256));
     }
-    request.orders.iter().for_each(|order| field(&order.reference));
+    field(&serde_json::to_string(&request.images.env)?);
+    for order in request.orders {
+        field(&order.reference);
+        field(&serde_json::to_string(order.recipe)?);
+    }
     Ok(sha.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -80,28 +78,28 @@ fn sealed(folder: &Path) -> std::io::Result<String> {
     Ok(format!("{} {}\n", found.len(), time.as_nanos()))
 }
 
-/// Makes the folder beside its place and moves it there, so that it is there whole or not at all.
-fn make(request: &Request<'_>, root: &Path, folder: &Path) -> anyhow::Result<()> {
-    let draft = root.join(format!("new-{}", std::process::id()));
-    let made = draft_in(request, &draft).and_then(|()| {
-        if folder.exists() {
-            fs::remove_dir_all(folder).with_context(|| format!("failed to remove {}", folder.display()))?;
-        }
-        fs::rename(&draft, folder).with_context(|| format!("failed to move {} into place", draft.display()))
-    });
-    if draft.exists() {
-        fs::remove_dir_all(&draft).with_context(|| format!("failed to remove {}", draft.display()))?;
+/// Makes the disk, unless another process has just done so.
+fn make(request: &Request<'_>, folder: &Path) -> anyhow::Result<()> {
+    let phase = Phase::start("make the node's disk");
+    let claim = store::claim_folder(folder)?;
+    if is_intact(folder) {
+        phase.done("another run has made it");
+        return Ok(());
     }
-    made
+    write(request, claim.path())?;
+    claim.publish()?;
+    if !is_intact(folder) {
+        let folder = folder.display();
+        bail!("{folder} was made and is not as it was written: does somebody else write there? {}", store::hint());
+    }
+    phase.done(&format!("{} MiB", fs::metadata(folder.join(IMAGE))?.len() >> 20));
+    Ok(())
 }
 
-fn draft_in(request: &Request<'_>, draft: &Path) -> anyhow::Result<()> {
-    if draft.exists() {
-        fs::remove_dir_all(draft).with_context(|| format!("failed to remove {}", draft.display()))?;
-    }
+fn write(request: &Request<'_>, draft: &Path) -> anyhow::Result<()> {
     let (files, image) = (draft.join("files"), draft.join(IMAGE));
-    fs::create_dir_all(&files).with_context(|| format!("failed to make {}", files.display()))?;
-    stage::fill(request, &files)?;
+    fs::create_dir_all(&files).with_context(|| format!("failed to make {}: {}", files.display(), store::hint()))?;
+    stage::fill(request, &files).context("failed to put the node's disk together")?;
     let Size { bytes, count } = size(&files)?;
     let kib = format!("{}k", (bytes + count * PER_FILE + SPARE) / 1024);
     let inodes = (count + 64).to_string();
@@ -117,7 +115,7 @@ fn draft_in(request: &Request<'_>, draft: &Path) -> anyhow::Result<()> {
     );
     // Times of what it writes itself.
     exec::run(command.env("SOURCE_DATE_EPOCH", "0").env("E2FSPROGS_FAKE_TIME", "1"), WRITING)
-        .with_context(|| format!("failed to write {}", image.display()))?;
+        .with_context(|| format!("failed to write {}: {}", image.display(), store::hint()))?;
     fs::remove_dir_all(&files).with_context(|| format!("failed to remove {}", files.display()))?;
     let title = format!("{} node\n", request.artifacts.arch);
     fs::write(draft.join(TITLE), title).with_context(|| format!("failed to name {}", image.display()))?;

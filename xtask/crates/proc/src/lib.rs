@@ -1,5 +1,5 @@
 //! Processes and the machine around them: short commands, daemons, deadlines, interrupts, ports, run folders, progress,
-//! the terminal.
+//! the terminal, and what appears in the cache whole or not at all.
 //!
 //! This is the only crate that starts a process, sleeps, or decides where a file of a run lies. It knows nothing of
 //! Kubernetes, architectures or reports.
@@ -16,6 +16,7 @@ pub mod process;
 pub mod progress;
 pub mod run_dir;
 mod spawner;
+pub mod store;
 pub mod terminal;
 
 pub use daemon::{Daemon, Spec};

@@ -408,8 +408,7 @@ fn unmet(check: &Check, ctx: &Ctx) -> Option<&'static str> {
     if check.needs_control(profile) && control.is_none() {
         return Some("control over the components (start, stop, flags)");
     }
-    let has_node = ctx.node().is_some();
-    if check.needs.contains(&Need::Node) && !has_node {
+    if check.needs.contains(&Need::Node) && ctx.node().is_none() {
         return Some(NODE);
     }
     let has_native = control.as_ref().is_some_and(|control| control.native(profile).is_some());

@@ -64,7 +64,7 @@ pub(crate) fn node(file: &mut Document<'_>, node: &Node, others: Others<'_>) {
 fn placeholders(node: &Node) -> Vec<String> {
     let ports = node.processes.iter().map(|process| format!("port.{}", process.name));
     let images = node.disk.images.iter().map(|image| format!("image.{image}"));
-    ["run", "pki", "address", "apiserver"].map(str::to_owned).into_iter().chain(ports).chain(images).collect()
+    ["run", "pki", "address"].map(str::to_owned).into_iter().chain(ports).chain(images).collect()
 }
 
 fn disk(file: &mut Document<'_>, disk: &NodeDisk, others: Others<'_>) {

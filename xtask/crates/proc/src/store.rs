@@ -7,15 +7,21 @@ use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 
+use crate::deadline::{OnInterrupt, Probe, until};
+
 const PART: &str = "part";
+/// Guards against a hang only: another process that makes the same on a slow disk.
+const OTHERS: Duration = Duration::from_secs(1800);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// An unfinished file or folder that is ours alone. Dropping it removes it; [`Claim::publish`] gives it its name.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub struct Claim {
     lock: File,
     part: PathBuf,
     to: PathBuf,
@@ -23,24 +29,38 @@ pub(crate) struct Claim {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     File,
     Folder,
 }
 
 /// Claims `to` for making it. None: somebody else is making it right now.
-pub(crate) fn claim(to: &Path, kind: Kind) -> anyhow::Result<Option<Claim>> {
+pub fn claim(to: &Path, kind: Kind) -> anyhow::Result<Option<Claim>> {
     let part = part_of(to);
     try_claim(&part, to, kind).with_context(|| format!("failed to write {}: {}", part.display(), hint()))
 }
 
+/// [`claim`] for a folder, as soon as nobody else is making it. What it was to be may be there by then.
+pub fn claim_folder(to: &Path) -> anyhow::Result<Claim> {
+    if let Some(folder) = to.parent() {
+        sweep(folder);
+    }
+    let what = format!("{}, which another process is making", to.display());
+    let claimed = until(&what, OTHERS, LOOK_EVERY, OnInterrupt::Stop, || match claim(to, Kind::Folder) {
+        Ok(Some(claim)) => Probe::Ready(claim),
+        Ok(None) => Probe::NotYet("it is not done".to_owned()),
+        Err(error) => Probe::Hopeless(error),
+    });
+    Ok(claimed?)
+}
+
 /// What helps when the cache cannot be written.
-pub(crate) fn hint() -> &'static str {
+pub fn hint() -> &'static str {
     "free space with `cargo xtask cache prune`, or choose another folder with --cache"
 }
 
 /// Removes what dead makers have left in a folder. Never fails: it must not stand in the way.
-pub(crate) fn sweep(dir: &Path) {
+pub fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == PART)) {
         if let Ok(lock) = File::open(&path)
@@ -53,17 +73,17 @@ pub(crate) fn sweep(dir: &Path) {
 
 impl Claim {
     /// The path of the unfinished file or folder.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.part
     }
 
     /// The file itself, opened for writing and empty.
-    pub(crate) fn file(&self) -> &File {
+    pub fn file(&self) -> &File {
         &self.lock
     }
 
     /// Gives what was made its name, in place of what may have had it before.
-    pub(crate) fn publish(mut self) -> anyhow::Result<()> {
+    pub fn publish(mut self) -> anyhow::Result<()> {
         let made = || {
             if self.lock.metadata()?.is_dir() {
                 self.replace_folder()
