@@ -102,6 +102,8 @@ resources! {
     CONTROLLER_REVISIONS = "apps" "v1" "controllerrevisions" "ControllerRevision" namespaced "controllerrevisions";
     POD_DISRUPTION_BUDGETS = "policy" "v1" "poddisruptionbudgets" "PodDisruptionBudget" namespaced "poddisruptionbudgets";
     STORAGE_CAPACITIES = "storage.k8s.io" "v1" "csistoragecapacities" "CSIStorageCapacity" namespaced "csistoragecapacities";
+    ENDPOINT_SLICES = "discovery.k8s.io" "v1" "endpointslices" "EndpointSlice" namespaced "endpointslices";
+    SERVICE_ACCOUNTS = "" "v1" "serviceaccounts" "ServiceAccount" namespaced "serviceaccounts";
     SERVICES = "" "v1" "services" "Service" namespaced "services/specs";
     ENDPOINTS = "" "v1" "endpoints" "Endpoints" namespaced "services/endpoints";
     NODES = "" "v1" "nodes" "Node" cluster "minions";

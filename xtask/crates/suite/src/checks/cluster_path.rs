@@ -1,16 +1,13 @@
 //! The way of a Deployment to a running Pod, through the store.
 
-use std::time::Duration;
-
 use model::Level::Should;
-use model::Resource;
-use model::history::Change;
 use serde_json::{Value, json};
 
+use super::workload::{self, Version, gone, life, one_life, owners, wrote};
 use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::object::{DEPLOYMENTS, Object, PODS, REPLICA_SETS};
-use crate::{expect, scenario, wait};
+use crate::{expect, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -48,17 +45,10 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-const LOOK: Duration = Duration::from_millis(100);
 const KUBELET: &str = "kubelet";
 const CONTROLLERS: &str = "kube-controller-manager";
 /// A step that may be one with the next.
 const RUNNING: &str = "the Pod was Running";
-
-/// An object as it was at a revision.
-struct Version {
-    rev: i64,
-    object: Value,
-}
 
 /// All versions of the three objects.
 struct Lives {
@@ -126,61 +116,17 @@ async fn orphaned(ctx: &Ctx, names: &Names, uid: &str) -> Verdict {
 
 /// Makes a Deployment of one Pod and waits until it is available.
 async fn running(ctx: &Ctx, name: &str) -> Result<Names, Stop> {
-    let image = ctx.image("pause")?;
-    let labels = json!({"of": name});
-    let container = json!({"name": "pause", "image": image, "imagePullPolicy": "Never"});
-    // Nothing waits for the end of a program that ends at once.
-    let pod = json!({"containers": [container], "terminationGracePeriodSeconds": 5});
-    let spec = json!({
-        "replicas": 1,
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": pod},
-    });
-    ctx.create(&DEPLOYMENTS, &Object::new(&DEPLOYMENTS, name).with("spec", spec)).await?;
-    let limit = Duration::from_secs(10) + ctx.limit(30.0);
-    wait::until("the Deployment to have an available replica", limit, LOOK, || async {
-        let status = ctx.get(&DEPLOYMENTS, name).await?.0["status"].clone();
-        Ok(if status["availableReplicas"] == 1 { Ok(()) } else { Err(status.to_string()) })
-    })
-    .await?;
-    let only = |list: Object, what: &str| match list.items().as_slice() {
+    workload::create(ctx, name, 1).await?;
+    workload::settled(ctx, name, 1).await?;
+    let only = |list: Vec<Object>, what: &str| match list.as_slice() {
         [one] => Ok(one.name().to_owned()),
         all => Err(Stop::failed(format!("a Deployment with one replica has {} {what}", all.len()))),
     };
-    let selector = format!("labelSelector=of%3D{name}");
     Ok(Names {
         deployment: name.to_owned(),
-        set: only(ctx.list(&REPLICA_SETS, &selector).await?, "ReplicaSets")?,
-        pod: only(ctx.list(&PODS, &selector).await?, "Pods")?,
+        set: only(workload::of(ctx, &REPLICA_SETS, name).await?, "ReplicaSets")?,
+        pod: only(workload::of(ctx, &PODS, name).await?, "Pods")?,
     })
-}
-
-/// Every version of an object, as the API shows it.
-async fn life(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<Version>, Stop> {
-    let key = ctx.key(resource, name).await?;
-    let mut life = Vec::new();
-    for change in ctx.recorder(resource).changes_of(&key) {
-        let rev = change.rev;
-        let list = ctx.list(resource, &format!("resourceVersion={rev}&resourceVersionMatch=Exact")).await?;
-        let found = list.items().into_iter().find(|item| item.name() == name);
-        let object = found.ok_or_else(|| Stop::failed(format!("a list at {rev} lacks {key}, which changed there")))?;
-        life.push(Version { rev, object: object.0 });
-    }
-    Ok(life)
-}
-
-/// Waits for the deletion of a key; gives its revision.
-async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, Stop> {
-    let key = ctx.key(resource, name).await?;
-    let limit = Duration::from_secs(30) + ctx.limit(20.0);
-    wait::until(&format!("{key} to go"), limit, LOOK, || async {
-        let last = ctx.recorder(resource).changes_of(&key).into_iter().next_back();
-        Ok(match last {
-            Some(last) if last.kind == Change::Delete => Ok(last.rev),
-            _ => Err("it is still there".to_owned()),
-        })
-    })
-    .await
 }
 
 /// What is wrong with these lives.
@@ -209,13 +155,9 @@ fn fault_in(Lives { deployment, set, pod }: &Lives) -> Result<(), String> {
             return Err(format!("the {what} was not made by {CONTROLLERS}"));
         }
     }
-    let is_ready = |object: &Value| {
-        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-        conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-    };
     let bound = first("given a node", pod, &|object| object["spec"]["nodeName"].is_string())?;
     let runs = first("Running", pod, &|object| object["status"]["phase"] == "Running")?;
-    let ready = first("ready", pod, &is_ready)?;
+    let ready = first("ready", pod, &workload::is_ready)?;
     let set_ready = first("with a ready replica", set, &|object| object["status"]["readyReplicas"] == 1)?;
     let available =
         first("with an available replica", deployment, &|object| object["status"]["availableReplicas"] == 1)?;
@@ -244,30 +186,6 @@ fn fault_in(Lives { deployment, set, pod }: &Lives) -> Result<(), String> {
     }
 }
 
-/// The versions are those of one object that only goes forward.
-fn one_life(what: &str, life: &[Version]) -> Result<(), String> {
-    const PHASES: [&str; 3] = ["", "Pending", "Running"];
-    let phase = |version: &Version| {
-        let phase = version.object["status"]["phase"].as_str().unwrap_or_default();
-        PHASES.iter().position(|known| *known == phase).ok_or_else(|| format!("the {what} was {phase}"))
-    };
-    for pair in life.windows(2) {
-        let [before, after] = pair else { continue };
-        let at = format!("the {what} at {} and at {}", before.rev, after.rev);
-        if before.object["metadata"]["uid"] != after.object["metadata"]["uid"] {
-            return Err(format!("{at}: another uid"));
-        }
-        let (node, next) = (&before.object["spec"]["nodeName"], &after.object["spec"]["nodeName"]);
-        if !node.is_null() && node != next {
-            return Err(format!("{at}: from node {node} to {next}"));
-        }
-        if phase(before)? > phase(after)? {
-            return Err(format!("{at}: its phase went back"));
-        }
-    }
-    life.iter().try_for_each(|version| phase(version).map(|_| ()))
-}
-
 /// The first version has the other object as its only owner and controller.
 fn owned(what: &str, life: &[Version], by: &[Version]) -> Result<(), String> {
     let (Some(made), Some(owner)) = (life.first(), by.first()) else {
@@ -279,18 +197,6 @@ fn owned(what: &str, life: &[Version], by: &[Version]) -> Result<(), String> {
         [one] if one["uid"] == *uid && one["controller"] == true => Ok(()),
         _ => Err(format!("the {what} was made with the owners {owners:?}, and not {uid} alone as its controller")),
     }
-}
-
-fn owners(object: &Value) -> Vec<Value> {
-    object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default()
-}
-
-/// Whether this manager has written to the object, in this part of it.
-fn wrote(object: &Value, manager: &str, subresource: &str) -> bool {
-    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
-    entries
-        .into_iter()
-        .any(|entry| entry["manager"] == manager && entry["subresource"].as_str().unwrap_or_default() == subresource)
 }
 
 #[cfg(test)]

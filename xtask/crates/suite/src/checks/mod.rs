@@ -16,7 +16,11 @@ mod cc_linear;
 mod cc_patch;
 mod cc_put;
 mod cc_recreate;
+mod cluster_node;
 mod cluster_path;
+mod cluster_restart;
+mod cluster_rollout;
+mod cluster_service;
 mod controllers_migrate;
 mod controllers_namespace;
 mod dial;
@@ -102,6 +106,7 @@ mod watch_truth;
 mod watch_txn;
 mod watch_websocket;
 mod websocket;
+mod workload;
 
 use crate::check::Check;
 
@@ -193,6 +198,10 @@ static TABLES: &[&[Check]] = &[
     controllers_namespace::CHECKS,
     controllers_migrate::CHECKS,
     cluster_path::CHECKS,
+    cluster_rollout::CHECKS,
+    cluster_service::CHECKS,
+    cluster_node::CHECKS,
+    cluster_restart::CHECKS,
     rv_restore::CHECKS,
     portable::CHECKS,
 ];
