@@ -99,7 +99,7 @@ pub(crate) fn diagnose(paths: &Paths, options: &DoctorOptions, catalogue: Catalo
 
 /// In the order in which they are printed.
 fn checks(targets: usize) -> Vec<Check> {
-    let of_host: [(&'static str, Work); 8] = [
+    let of_host: [(&'static str, Work); 9] = [
         ("go", host::go),
         ("cache", host::cache),
         ("reports", host::reports),
@@ -107,6 +107,7 @@ fn checks(targets: usize) -> Vec<Check> {
         ("ports", host::ports),
         ("clock", host::clock),
         ("mirror", target::mirror),
+        ("mke2fs", host::mke2fs),
         ("docker", host::docker),
     ];
     let of_target: [(&'static str, Work); 4] =

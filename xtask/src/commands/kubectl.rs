@@ -1,7 +1,8 @@
 //! `cargo xtask kubectl`: the kubectl that was built for this machine, on a cluster that `up` started.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use ::build::{Plan, Step};
 use anyhow::{Context, anyhow};
 use model::Exit;
 use proc::exec;
@@ -25,9 +26,20 @@ pub(crate) fn run(paths: &Paths, options: &KubectlOptions) -> Result<Exit, Failu
     let host = host_target(&catalogue)?;
     let wanted = [KUBECTL.to_owned()];
     let request = ::build::Request { only: Some(&wanted), ..request(paths, &catalogue, host, None) };
-    let artifacts = built(paths, request).or_exit(Exit::Build)?;
+    let program = program(paths, request).or_exit(Exit::Build)?;
+    Err(exec::replace(&program, &options.arguments, &[("KUBECONFIG", kubeconfig)])).or_exit(Exit::Infrastructure)
+}
+
+/// Built at the first use; later nothing is said of it before what kubectl itself says.
+fn program(paths: &Paths, request: ::build::Request<'_>) -> anyhow::Result<PathBuf> {
+    // Where it does not show without building what would be done, building says why.
+    let steps = ::build::plan(&request).unwrap_or_default();
+    if let [Step { plan: Plan::Hit { path, .. }, .. }] = steps.as_slice() {
+        return Ok(path.clone());
+    }
+    let artifacts = built(paths, request)?;
     let kubectl = artifacts.by_component.get(KUBECTL).context("kubectl was built and is not there, a bug of ours")?;
-    Err(exec::replace(&kubectl.path, &options.arguments, &[("KUBECONFIG", kubeconfig)])).or_exit(Exit::Infrastructure)
+    Ok(kubectl.path.clone())
 }
 
 /// That of the profile; where nothing is said and there are several, one has to be named.

@@ -104,8 +104,8 @@ fn write(request: &Request<'_>, draft: &Path) -> anyhow::Result<()> {
     let kib = format!("{}k", (bytes + count * PER_FILE + SPARE) / 1024);
     let inodes = (count + 64).to_string();
     let sh = Shell::new()?;
-    let program = administrators("mke2fs")
-        .context("there is no mke2fs, which writes the node's disk; install the package e2fsprogs")?;
+    let program =
+        writer().context("there is no mke2fs, which writes the node's disk; install the package e2fsprogs")?;
     // No journal and no checksums: nobody writes to it, and each block's checksum is work for an emulated processor.
     let options = "^has_journal,^metadata_csum,^resize_inode";
     let extended = format!("root_owner=0:0,hash_seed={UUID},lazy_itable_init=1");
@@ -120,6 +120,11 @@ fn write(request: &Request<'_>, draft: &Path) -> anyhow::Result<()> {
     let title = format!("{} node\n", request.artifacts.arch);
     fs::write(draft.join(TITLE), title).with_context(|| format!("failed to name {}", image.display()))?;
     fs::write(draft.join(SEAL), sealed(draft)?).with_context(|| format!("failed to seal {}", image.display()))
+}
+
+/// The program that makes a file system out of a folder.
+pub fn writer() -> Option<PathBuf> {
+    administrators("mke2fs")
 }
 
 /// One of the administrator's programs, which are not on everybody's PATH.

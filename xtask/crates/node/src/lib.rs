@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use model::{Artifacts, ImageOrder, Images, NodeDisk};
 
-pub use disk::{FOLDER, disk};
+pub use disk::{FOLDER, disk, writer};
 
 /// What a disk is made from.
 pub struct Request<'a> {

@@ -20,6 +20,7 @@ use report::verdict::worse;
 use report::{Child, Joint};
 
 use super::{Ended, Setting, command, one, provider, way};
+use crate::args::ClusterArg;
 use crate::budget::{self, Host};
 use crate::commands::{compare, print};
 use crate::failure::{Failure, OrExit};
@@ -78,7 +79,12 @@ pub(super) fn describe(setting: &Setting<'_>, targets: &[&Target]) -> String {
 
 fn jobs(setting: &Setting<'_>, targets: &[&Target]) -> usize {
     let planes = setting.work.profiles.iter().map(|profile| usize::from(profile.apiservers)).sum();
-    let needs: Vec<u64> = targets.iter().map(|target| budget::memory(target, way(setting, target), planes)).collect();
+    let node = match setting.options.provider.cluster {
+        ClusterArg::Planes => 0,
+        ClusterArg::Node => u64::from(setting.catalogue.node.memory),
+    };
+    let need = |target: &&Target| budget::memory(target, way(setting, target), planes) + node;
+    let needs: Vec<u64> = targets.iter().map(need).collect();
     let allowed = || budget::side_by_side(Host::this(), &needs);
     setting.options.jobs.map_or_else(allowed, usize::from).min(targets.len())
 }

@@ -225,6 +225,16 @@ pub(crate) fn docker(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
     vec![judge_docker(engine)]
 }
 
+/// What makes the disk of a node.
+pub(crate) fn mke2fs(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let finding =
+        |status, text: String| Finding::new("mke2fs", status, format!("{text}; only `--cluster node` needs it"));
+    vec![match ::node::writer() {
+        Some(program) => finding(Status::Ok, program.display().to_string()),
+        None => finding(Status::Warning, "there is no `mke2fs`".into()).cure("apt-get install e2fsprogs"),
+    }]
+}
+
 /// The engine's version, or why it does not tell; none without a client.
 fn judge_docker(engine: Option<Result<String, String>>) -> Finding {
     let finding = |status, text: String| Finding::new("docker", status, format!("{text}; only Kind clusters need it"));
