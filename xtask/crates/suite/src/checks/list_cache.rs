@@ -124,9 +124,13 @@ async fn custom_snapshots(ctx: &Ctx) -> Verdict {
     let grown =
         |from: &Metrics, to: &Metrics, name| to.sum(name, &of(&custom)).saturating_sub(from.sum(name, &of(&custom)));
     let all = questions.len() as u64;
-    let by_store = (grown(&start, &middle, BY_STORE), grown(&renewed, &end, BY_STORE));
-    if by_store != (0, all) || grown(&start, &middle, BY_CACHE) != all {
-        let told = format!("of {all} lists the store answered {by_store:?} before and after the cache was renewed");
+    let by = |name| (grown(&start, &middle, name), grown(&renewed, &end, name));
+    let (by_store, by_cache) = (by(BY_STORE), by(BY_CACHE));
+    // A cache that is made once more, for a changed status of the definition, reads its own first list from the store.
+    if by_store.0 != 0 || by_store.1 < all || by_cache != (all, 0) {
+        let told = format!(
+            "before and after the cache was renewed the store answered {by_store:?} and the cache {by_cache:?} of {all} lists"
+        );
         return Err(Stop::Errored(anyhow::anyhow!(told)));
     }
     for ((query, cache), store) in questions.iter().zip(&from_cache).zip(&from_store) {

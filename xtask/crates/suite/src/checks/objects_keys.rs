@@ -1,6 +1,7 @@
 //! Keys that are no objects, and the lease of an Event that is written again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use model::Level::{Extra, Should};
@@ -13,7 +14,7 @@ use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::object::{CORE_EVENTS, Object};
 use crate::store::KeyValue;
-use crate::wait::pause;
+use crate::wait::{pause, until};
 use crate::{expect, expect_eq, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
@@ -52,8 +53,9 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 async fn other_keys(ctx: &Ctx) -> Verdict {
-    let stored = everything(ctx).await?;
     let prefix = format!("{}/", ctx.profile().prefix);
+    servers_are_there(ctx, &prefix).await?;
+    let stored = everything(ctx).await?;
     let known = Known::of(&ctx.ground.resources.iter().map(|r| &r.resource).collect::<Vec<_>>(), &prefix, &stored);
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut strays = Vec::new();
@@ -75,14 +77,36 @@ async fn other_keys(ctx: &Ctx) -> Verdict {
             return Err(anyhow!("not exercised: the store has no {kind}").into());
         }
     }
+    let mut looked_up = 0;
     for (store, kv) in &stored {
         match known.kind(&kv.key) {
-            Some(MASTER_LEASE) => master_lease(ctx, store, kv).await?,
+            Some(MASTER_LEASE) => looked_up += u64::from(master_lease(ctx, store, kv).await?),
             Some(RANGE | COMPACTION) => expect_eq!(kv.lease, 0, "lease of {}", kv.key),
             _ => {}
         }
     }
-    Ok(())
+    match looked_up {
+        0 => Err(anyhow!("not exercised: the {MASTER_LEASE} went before they were looked up").into()),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until a server has said that it lives: one that was stopped for a while was forgotten, and does so every ten
+/// seconds.
+async fn servers_are_there(ctx: &Ctx, prefix: &str) -> Verdict {
+    let below = format!("{prefix}masterleases/");
+    let limit = Duration::from_secs(30) + ctx.limit(20.0);
+    until("a server's lease that has not ended", limit, Duration::from_millis(200), || async {
+        for (store, _) in ctx.ground.stores.values() {
+            for kv in store.list(&below, 0).await?.0 {
+                if kv.lease == 0 || store.lease(kv.lease).await?.ttl > 0 {
+                    return Ok(Ok(()));
+                }
+            }
+        }
+        Ok(Err(format!("none below {below}")))
+    })
+    .await
 }
 
 const MASTER_LEASE: &str = "leases of servers";
@@ -91,17 +115,21 @@ const COMPACTION: &str = "compaction keys";
 /// Seconds after which a dead server must be forgotten; the server asks for 15 (controlplane DefaultEndpointReconcilerTTL).
 const LONGEST_MASTER_LEASE: i64 = 60;
 
-async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Verdict {
+/// False: key or lease ended before they were looked up.
+async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Result<bool, Stop> {
     expect!(kv.lease != 0, "{} has no lease: it would outlive its server", kv.key);
-    let Some((store, _)) = ctx.ground.stores.get(store) else { return Ok(()) };
+    let Some((store, _)) = ctx.ground.stores.get(store) else { return Ok(false) };
     // The server writes the key every few seconds, each time with another lease.
-    let Some(now) = store.get(&kv.key, 0).await? else { return Err(Stop::failed(format!("{} is gone", kv.key))) };
+    let Some(now) = store.get(&kv.key, 0).await? else { return Ok(false) };
     let lease = store.lease(now.lease).await?;
+    if lease.ttl <= 0 {
+        return Ok(false);
+    }
     let granted = lease.granted;
     expect!((1..=LONGEST_MASTER_LEASE).contains(&granted), "the lease of {} was granted for {granted} s", kv.key);
     let renewed = store.get(&kv.key, 0).await?.is_some_and(|later| later.mod_rev > now.mod_rev);
     expect!(renewed || lease.keys == [kv.key.clone()], "the lease of {} holds {:?}", kv.key, lease.keys);
-    Ok(())
+    Ok(true)
 }
 
 /// What may lie in a store.
@@ -151,7 +179,7 @@ impl<'a> Known<'a> {
 
 async fn event_update_ttl(ctx: &Ctx) -> Verdict {
     let times = Times::of(&ctx.profile().flags)?;
-    let window = std::time::Duration::from_secs(times.window().unsigned_abs());
+    let window = Duration::from_secs(times.window().unsigned_abs());
     let event = Object::new(&CORE_EVENTS, "a")
         .with("involvedObject.namespace", ctx.namespace().await?)
         .with("reason", "Test")
