@@ -109,6 +109,13 @@ fn history_takes_a_run_once_and_badges_are_for_all() {
     place.run(&append).expect(0, &["0 added, 1 there already"]);
     let line = json_of(&dir.join("amd64/2026-11.ndjson"));
     assert_eq!((&line["sha"], &line["tests"], &line["verdict"]), (&"abc".into(), &1.into(), &"ok".into()));
+    // Two of one architecture are attempts, unless they are said not to be.
+    run(&place, "b", "amd64", None, &[("rv.a", "passed")]);
+    let both = ["report", "history", "append", "a", "b", "--dir"];
+    for (more, added) in [(&[][..], "1 added"), (&["--separate"][..], "2 added")] {
+        let other = place.root.join(added);
+        place.run(&[&both[..], &[other.to_str().unwrap()], more].concat()).expect(0, &[added]);
+    }
     let badges = place.root.join("badges");
     place.run(&["report", "badge", "a", "--out", badges.to_str().unwrap()]).expect(0, &["amd64: 1/1 passed"]);
     assert_eq!(json_of(&badges.join("amd64.json"))["message"], "1/1 passed");

@@ -228,6 +228,10 @@ pub(crate) struct AppendOptions {
     /// The commit that was tested
     #[arg(long, value_name = "SHA", env = "GITHUB_SHA", hide_env_values = true)]
     pub(crate) commit: Option<String>,
+    /// Every run is a line: several nights at once. Else runs of the same sources on one architecture are attempts at
+    /// one, and only the last is a line, with what broke in any of them
+    #[arg(long)]
+    pub(crate) separate: bool,
     /// Print the new lines on stdout
     #[arg(long)]
     pub(crate) json: bool,

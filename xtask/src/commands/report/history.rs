@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use model::Exit;
 use proc::progress;
-use report::Results;
 use report::history::{Entry, appended, entries};
+use report::{Child, Results};
 
 use super::runs;
 use crate::args::{AppendOptions, HistoryCommand, HistoryOptions};
@@ -22,7 +22,11 @@ pub(super) fn run(paths: &Paths, options: &HistoryOptions) -> Result<Exit, Failu
 }
 
 fn append(paths: &Paths, options: &AppendOptions) -> Result<Exit, Failure> {
-    let results = Results::of(&runs::merged(paths, &options.runs)?);
+    let children = match options.separate {
+        true => runs::read(paths, &options.runs)?.into_iter().map(|run| Child::of(run.events)).collect(),
+        false => runs::merged(paths, &options.runs)?,
+    };
+    let results = Results::of(&children);
     if results.runs.is_empty() {
         return Err(Failure::nothing_ran(format!("there is no recorded run in {}", options.runs.join(", "))));
     }

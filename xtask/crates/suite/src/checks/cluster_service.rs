@@ -161,7 +161,6 @@ mod tests {
         let slices = || vec![slice(5, false), slice(7, true), Step { rev: 9, name: "web-x".into(), object: None }];
         assert_eq!(follow("s", &slices(), &pods()), Ok(()));
         type Wrong = (&'static str, fn(&mut Step));
-        let object = |step: &mut Step, change: fn(&mut Value)| change(step.object.as_mut().unwrap());
         let wrong: [Wrong; 6] = [
             ("never ready before", |step| *step = slice(5, true)),
             ("never at that address before", |step| *step = slice(3, false)),
@@ -181,7 +180,7 @@ mod tests {
             assert!(fault.contains(expected), "`{expected}` is not in `{fault}`");
         }
         let mut foreign = slices();
-        object(&mut foreign[1], |slice| slice["metadata"]["ownerReferences"][0]["uid"] = "t".into());
+        foreign[1].object.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "t".into();
         assert!(follow("s", &foreign, &pods()).unwrap_err().contains("is not of the Service"));
     }
 }

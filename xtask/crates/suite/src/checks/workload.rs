@@ -217,7 +217,7 @@ pub(super) fn lives(pods: &[Step]) -> Result<(), String> {
 
 /// No program was started a second time in one of these Pods.
 fn started_once(pods: &[Step]) -> Result<(), String> {
-    let mut of: BTreeMap<&str, (String, &str)> = BTreeMap::new();
+    let mut container: BTreeMap<&str, &str> = BTreeMap::new();
     for Step { rev, name, object } in pods {
         let Some(pod) = object else { continue };
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
@@ -227,12 +227,9 @@ fn started_once(pods: &[Step]) -> Result<(), String> {
                 return Err(format!("at {rev} {name} has been started again {restarts} times"));
             }
             let Some(id) = status["containerID"].as_str() else { continue };
-            match of.get(uid) {
-                Some((known, _)) if known != id => {
-                    return Err(format!("at {rev} {name} runs as {id}, and before as {known}"));
-                }
-                _ => of.insert(uid, (id.to_owned(), name)),
-            };
+            if let Some(known) = container.insert(uid, id).filter(|known| *known != id) {
+                return Err(format!("at {rev} {name} runs as {id}, and before as {known}"));
+            }
         }
     }
     Ok(())
