@@ -126,7 +126,8 @@ async fn custom_snapshots(ctx: &Ctx) -> Verdict {
     let all = questions.len() as u64;
     let by = |name| (grown(&start, &middle, name), grown(&renewed, &end, name));
     let (by_store, by_cache) = (by(BY_STORE), by(BY_CACHE));
-    // A cache that is made once more, for a changed status of the definition, reads its own first list from the store.
+    // The server asks its store for the current revision by a list of one object (GetCurrentResourceVersion), which counts
+    // too: 24 for 23 lists were seen once, on a slow machine. That the cache answered none is what matters.
     if by_store.0 != 0 || by_store.1 < all || by_cache != (all, 0) {
         let told = format!(
             "before and after the cache was renewed the store answered {by_store:?} and the cache {by_cache:?} of {all} lists"
