@@ -11,6 +11,7 @@ mod report;
 mod runner;
 mod selftest;
 mod test;
+mod upstream;
 mod workflows;
 
 use std::ffi::OsString;
@@ -35,6 +36,7 @@ pub(crate) use report::*;
 pub(crate) use runner::*;
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
+pub(crate) use upstream::UpstreamOptions;
 pub(crate) use workflows::*;
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
@@ -186,7 +188,7 @@ pub(crate) struct SelectionOptions {
     /// Checks of this level and stronger ones [default for runs: should, or any level for checks named by --check]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) level: Option<LevelArg>,
-    /// storage, watch, list, rv, cc, fault or cluster; may be repeated
+    /// storage, watch, list, rv, cc, fault or cluster, for `ci` also upstream; may be repeated
     #[arg(long = "suite", value_name = "SUITE")]
     pub(crate) suites: Vec<String>,
     /// Only on this profile; may be repeated
@@ -226,6 +228,8 @@ pub(crate) struct CiOptions {
     pub(crate) sources: SourceOptions,
     #[command(flatten)]
     pub(crate) selection: SelectionOptions,
+    #[command(flatten)]
+    pub(crate) upstream: UpstreamOptions,
     /// Seed of all random choices [default: a new one, which is printed]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

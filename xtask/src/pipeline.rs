@@ -4,15 +4,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use boot::{Booted, Topology};
 use model::{
-    Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StoreKind, StoredResource, Target,
+    Artifact, Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StoreKind, StoredResource,
+    Target,
 };
 use proc::progress::timestamp as now;
 use proc::{RunDir, interrupt};
 use report::EventLog;
 use report::verdict::worse;
+use suite::{Sink, upstream};
 
 use crate::args::ProviderArg;
 use crate::commands::built;
@@ -31,6 +33,8 @@ pub(crate) struct Job<'a> {
     pub(crate) request: build::Request<'a>,
     /// What is built for this machine as well, where it is of another architecture.
     pub(crate) native: Option<build::Request<'a>>,
+    /// Upstream's own suite, where it is to run after ours.
+    pub(crate) upstream: Option<Upstream<'a>>,
     pub(crate) store: StoreKind,
     pub(crate) profiles: Vec<Profile>,
     /// The storage table and the golden values for what was built.
@@ -43,6 +47,16 @@ pub(crate) struct Job<'a> {
     pub(crate) builds: &'a Turn,
     /// What is done between the checks and the teardown, told whether all is as expected.
     pub(crate) linger: &'a (dyn Fn(&Booted, bool) + Sync),
+}
+
+/// Upstream's own suite: what it is built from, and what is run of it.
+pub(crate) struct Upstream<'a> {
+    pub(crate) program: build::Request<'a>,
+    pub(crate) suite: &'a model::Upstream,
+    pub(crate) focus: &'a [String],
+    pub(crate) skip: &'a [String],
+    /// The command that repeats what a regular expression selects.
+    pub(crate) repeat: &'a dyn Fn(&str) -> String,
 }
 
 /// Runs all stages; the events in `log` say how each ended. Returns the exit code that the run asks for.
@@ -59,7 +73,7 @@ pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
 fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> {
     let provider = fetched(job, log)?;
     let turn = job.builds.take("the build of another architecture").map_err(|_| Exit::Interrupted)?;
-    let artifacts = phase(log, "build", Exit::Build, || all_built(job))?;
+    let (artifacts, client) = phase(log, "build", Exit::Build, || all_built(job))?;
     drop(turn);
     tell_built(log, &artifacts);
     let booted = phase(log, "boot", Exit::Infrastructure, || {
@@ -68,14 +82,12 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
         provider.boot(job.target, &artifacts, &topology, &job.provider.paths.cache, run)
     })?;
     tell_booted(log, &booted);
-    let tested = phase(log, "suite", Exit::Infrastructure, || {
-        let (resources, golden) = (job.tables)(&artifacts);
-        let plan = suite::Plan { cases: job.cases.clone(), resources, golden };
-        let sink = Arc::clone(log);
-        let expected =
-            Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &artifacts);
-        suite::run(&booted.cluster, plan, &job.options, Arc::new(move |event| sink.append(expected.weigh(event))))
-    });
+    let expected =
+        Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &artifacts);
+    let weighing = Arc::clone(log);
+    let sink: Sink = Arc::new(move |event| weighing.append(expected.weigh(event)));
+    let tested = tested(job, &artifacts, &booted, log, &sink);
+    let tested = tested.and_then(|()| second_opinion(job, client.as_ref(), &booted, run, log, &sink));
     timelines::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
     let green = tested.is_ok() && report::verdict::so_far(&log.events()) == Exit::Ok;
     (job.linger)(&booted, green);
@@ -83,13 +95,50 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     tested
 }
 
-fn all_built(job: &Job<'_>) -> anyhow::Result<Artifacts> {
+fn tested(job: &Job<'_>, artifacts: &Artifacts, booted: &Booted, log: &EventLog, sink: &Sink) -> Result<(), Exit> {
+    if job.cases.is_empty() {
+        return Ok(());
+    }
+    phase(log, "suite", Exit::Infrastructure, || {
+        let (resources, golden) = (job.tables)(artifacts);
+        let plan = suite::Plan { cases: job.cases.clone(), resources, golden };
+        suite::run(&booted.cluster, plan, &job.options, Arc::clone(sink))
+    })
+}
+
+/// Upstream's own suite on the same cluster.
+fn second_opinion(
+    job: &Job<'_>,
+    client: Option<&Artifact>,
+    booted: &Booted,
+    run: &RunDir,
+    log: &EventLog,
+    sink: &Sink,
+) -> Result<(), Exit> {
+    let (Some(upstream), Some(client)) = (&job.upstream, client) else { return Ok(()) };
+    log.append(Event::Note { at: now(), text: format!("upstream's suite is that of {}", client.version) });
+    phase(log, upstream::SUITE, Exit::Infrastructure, || {
+        let &Upstream { suite, focus, skip, repeat, .. } = upstream;
+        let order = upstream::Order { program: &client.path, suite, focus, skip, folder: run.upstream(), repeat };
+        upstream::run(&booted.cluster, &order, sink)
+    })
+}
+
+/// What is tested, and upstream's suite where it is to run.
+fn all_built(job: &Job<'_>) -> anyhow::Result<(Artifacts, Option<Artifact>)> {
     let mut artifacts = built(job.provider.paths, job.request.clone())?;
     if let Some(request) = &job.native {
         let target = request.target.clone();
         artifacts.native = Some(Box::new(Native { target, artifacts: built(job.provider.paths, request.clone())? }));
     }
-    Ok(artifacts)
+    let client = match &job.upstream {
+        Some(upstream) => {
+            let built = built(job.provider.paths, upstream.program.clone())?.by_component.into_values().next();
+            Some(built.context("upstream's suite was built and is not there, a bug of ours")?)
+        }
+        None => None,
+    };
+    Ok((artifacts, client))
 }
 
 /// What the provider needs beside the components; a phase of its own where that may mean a download.

@@ -8,6 +8,7 @@ mod like;
 mod linger;
 mod repeat;
 mod shard;
+mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use model::{Event, Exit, Profile, RunInfo, Source, Target};
 use proc::progress::Lane;
 use proc::{RunDir, progress};
 use report::{Child, Console, EventLog, Verbosity};
-use suite::{Case, Need, Options};
+use suite::{Case, Need, Options, Selection};
 use targets::Catalogue;
 
 use super::{chosen, host_target, print, request};
@@ -29,7 +30,7 @@ use crate::form::form;
 use crate::github;
 use crate::node;
 use crate::paths::Paths;
-use crate::pipeline::{self, Job};
+use crate::pipeline::{self, Job, Upstream};
 use crate::provider::{self, Setup};
 use crate::turn::Turn;
 
@@ -51,6 +52,8 @@ struct Setting<'a> {
 struct Work {
     cases: Vec<Case>,
     profiles: Vec<Profile>,
+    /// Whether upstream's own suite runs as well.
+    upstream: bool,
     seed: u64,
 }
 
@@ -115,10 +118,19 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     // Binaries of the user are for the architecture under test alone.
     let given = matches!(options.sources.by_set().get("etcd"), Some(Source::Prebuilt(_)));
     let elsewhere = host.filter(|host| host.name != target.name && wanted && !given && !beside.is_empty());
+    let client = [catalogue.upstream.component.clone()];
+    let again = |focus: &str| upstream::again(setting, target, focus);
     let job = Job {
         target,
         request: request_of(target, &components),
         native: elsewhere.map(|host| request_of(host, &beside)),
+        upstream: upstream::program(setting, &client)?.map(|program| Upstream {
+            program,
+            suite: &catalogue.upstream,
+            focus: &options.upstream.focus,
+            skip: &options.upstream.skip,
+            repeat: &again,
+        }),
         store: options.sources.store(),
         profiles: work.profiles.clone(),
         tables: &|artifacts| super::tables(catalogue, artifacts),
@@ -187,18 +199,32 @@ fn way(setting: &Setting<'_>, target: &Target) -> Way {
 
 impl Work {
     fn new(paths: &Paths, catalogue: &Catalogue, options: &CiOptions) -> Result<Work, Failure> {
-        let cases = options.selection.usual().cases()?;
-        if cases.is_empty() {
-            return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
-        }
-        let cases = node_cases(options, cases)?;
-        let cases = shard::cases(paths, catalogue, options, cases)?;
+        let (own, upstream) = upstream::parted(options)?;
+        let cases = match own {
+            Some(selection) => own_cases(paths, catalogue, options, &selection)?,
+            None => Vec::new(),
+        };
+        let of_upstream = upstream.then_some(catalogue.node.profile.as_str());
         Ok(Work {
-            profiles: provider::on_store(options.sources.store(), profiles(catalogue, &cases)?),
+            profiles: provider::on_store(options.sources.store(), profiles(catalogue, &cases, of_upstream)?),
+            upstream,
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
             cases,
         })
     }
+}
+
+fn own_cases(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    options: &CiOptions,
+    selection: &Selection,
+) -> Result<Vec<Case>, Failure> {
+    let cases = selection.cases()?;
+    if cases.is_empty() {
+        return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
+    }
+    shard::cases(paths, catalogue, options, node_cases(options, cases)?)
 }
 
 /// Without a node, those that need one are not part of the run.
@@ -219,8 +245,8 @@ fn node_cases(options: &CiOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failur
 }
 
 /// The profiles that the cases need, in the order of the data.
-fn profiles(catalogue: &Catalogue, cases: &[Case]) -> Result<Vec<Profile>, Failure> {
-    let wanted: BTreeSet<&str> = cases.iter().map(|case| case.profile).collect();
+fn profiles(catalogue: &Catalogue, cases: &[Case], also: Option<&str>) -> Result<Vec<Profile>, Failure> {
+    let wanted: BTreeSet<&str> = cases.iter().map(|case| case.profile).chain(also).collect();
     for name in &wanted {
         catalogue.profile(name)?;
     }
@@ -315,19 +341,35 @@ fn dry_run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> 
     if targets.len() > 1 {
         print(&format!("order  {}\n", all::describe(setting, targets)));
     }
+    let client = [setting.catalogue.upstream.component.clone()];
+    if let Some(request) = upstream::program(setting, &client)? {
+        tell_builds(&request)?;
+    }
     for target in targets {
         let components = components(setting, provider(setting, target))?;
         let all = request(setting.paths, setting.catalogue, target, Some(&setting.options.sources));
         let request = build::Request { only: Some(&components), ..all };
-        for step in build::plan(&request).or_exit(Exit::Build)? {
-            print(&format!("build  {}\n", super::build::describe(&step)));
-        }
+        tell_builds(&request)?;
     }
     for profile in &setting.work.profiles {
         print(&format!("boot   {}: {}\n", profile.name, profile.summary));
+    }
+    if setting.work.upstream {
+        print(&format!(
+            "suite  {}: the specs that --focus selects, or {}\n",
+            suite::upstream::SUITE,
+            setting.catalogue.upstream.focus
+        ));
     }
     for case in &setting.work.cases {
         print(&format!("check  {}: {}\n", case.name(), case.check.requirement));
     }
     Ok(Exit::Ok)
+}
+
+fn tell_builds(request: &build::Request<'_>) -> Result<(), Failure> {
+    for step in build::plan(request).or_exit(Exit::Build)? {
+        print(&format!("build  {}\n", super::build::describe(&step)));
+    }
+    Ok(())
 }

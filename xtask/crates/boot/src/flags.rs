@@ -191,6 +191,23 @@ pub(crate) fn apiserver(
     Ok(flags)
 }
 
+/// What Go's runtime is told in an apiserver and a store of a slow machine; nothing of it changes what they do.
+///
+/// To collect garbage whenever the heap has doubled takes a fifth of all that an apiserver does when it starts; whenever it
+/// has tripled, half of that, for 45 MiB more. Fivefold would save the rest as well, and a guest with twelve apiservers ran
+/// out of memory. The limit is what the target files' memory for a profile leaves room for. ML-KEM beside X25519 is a third
+/// of a connection's key exchange, and an apiserver begins with 130 connections to its store.
+/// <https://pkg.go.dev/runtime#hdr-Environment_Variables>
+pub(crate) fn environment(component: &str, factor: f64) -> BTreeMap<String, String> {
+    let limit = match component {
+        _ if factor < SLOW => return BTreeMap::new(),
+        "kube-apiserver" => "288MiB",
+        name if StoreKind::has_program(name) => "96MiB",
+        _ => return BTreeMap::new(),
+    };
+    pairs([("GODEBUG", "tlsmlkem=0".into()), ("GOGC", "200".into()), ("GOMEMLIMIT", limit.into())])
+}
+
 /// It serves itself alone, and nobody else is there to be elected.
 pub(crate) fn controllers(profile: &Profile, kubeconfig: &Path, port: u16, listen: &str, pki: &Pki) -> Flags {
     let mut flags = pairs([

@@ -360,14 +360,15 @@ impl Plan<'_> {
         ready: String,
     ) -> anyhow::Result<Component> {
         let times = Times { start: self.scaled(START), grace: self.scaled(GRACE) };
-        let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200 };
+        let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200, factor: self.place.factor };
         let flags = flags::as_known(flags, &artifact(self.artifacts, program)?.experimental_flags);
         Ok(Component::new(self.program(name, program)?, flags, ready, times, self.place.host.clone()))
     }
 
     pub(crate) fn program(&self, name: String, component: &str) -> anyhow::Result<Program> {
         let (path, args) = (self.place.command)(artifact(self.artifacts, component)?);
-        let env = self.target.component_env.get(component).cloned().unwrap_or_default();
+        let mut env = flags::environment(component, self.place.factor);
+        env.extend(self.target.component_env.get(component).cloned().unwrap_or_default());
         let log = self.run.log(&name);
         Ok(Program { name, path, args, env, log })
     }

@@ -32,8 +32,8 @@ pub(crate) struct Module {
     /// Whether this is the set's own folder: not that of another minor, and not one made for another release.
     pub(crate) default: bool,
     direct: Vec<Require>,
-    /// Whether the set is this module itself: a program of ours, kept beside the pins.
-    own: bool,
+    /// The folder's own module path: programs of ours are kept beside the pins.
+    path: String,
 }
 
 /// The folder below `targets/components/` from which this version is built: that of its minor, or else of the default.
@@ -81,13 +81,13 @@ pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Re
     let sums = fs::read_to_string(dir.join("go.sum")).unwrap_or_default();
     let default = dir.file_name().is_some_and(|name| *name == *set.name);
     let sum = sum_of(&sums, &set.main_module, &version).map(str::to_owned);
-    Ok(Module { dir: dir.to_path_buf(), version, sum, files, default, direct, own })
+    Ok(Module { dir: dir.to_path_buf(), version, sum, files, default, direct, path: parsed.module.path })
 }
 
 impl Module {
     /// The required version of the module that holds `package`.
     pub(crate) fn version_of(&self, package: &str) -> anyhow::Result<&str> {
-        if self.own {
+        if holds(&self.path, package) {
             return Ok(UNRELEASED);
         }
         let holder = self.direct.iter().filter(|r| holds(&r.path, package)).max_by_key(|r| r.path.len());

@@ -22,6 +22,7 @@ mod runners;
 mod secret;
 mod store;
 mod target;
+mod upstream;
 
 pub use artifact::{Artifact, Artifacts, BuildStep, Native, Source};
 pub use cluster::{
@@ -48,3 +49,4 @@ pub use target::{
     ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfilePlugin,
     ProfileStore, Release, StoreWrapper, Target, is_minor, minor_of,
 };
+pub use upstream::{Upstream, UpstreamNeed};

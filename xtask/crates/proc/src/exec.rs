@@ -3,6 +3,7 @@
 //! xshell 0.2 itself has no time-out and its errors hold no output, so it only builds the command here.
 
 use std::io::{BufRead, BufReader, Read};
+use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -37,6 +38,16 @@ pub enum ExecError {
     TimedOut { command: String, limit: Duration, tail: String },
     #[error("`{command}` was stopped")]
     Interrupted { command: String, source: Interrupted },
+    /// By whoever watched its output.
+    #[error("`{command}` was ended:\n{tail}")]
+    Ended { command: String, tail: String },
+}
+
+/// Why a command was killed.
+enum Stop {
+    Interrupted(Interrupted),
+    Late,
+    Broken,
 }
 
 /// Becomes another program: it gets this process's terminal, signals and exit. Returns only why that failed.
@@ -53,6 +64,18 @@ pub fn run(cmd: Cmd<'_>, limit: Duration) -> Result<Output, ExecError> {
 
 /// Like [`run`]; `on_line` sees each line of stderr as it comes, and nothing at least every 100 ms.
 pub fn run_with(cmd: Cmd<'_>, limit: Duration, mut on_line: impl FnMut(Option<&str>)) -> Result<Output, ExecError> {
+    run_until(cmd, limit, |line| {
+        on_line(line);
+        ControlFlow::Continue(())
+    })
+}
+
+/// Like [`run_with`]; ends the command when `on_line` breaks.
+pub fn run_until(
+    cmd: Cmd<'_>,
+    limit: Duration,
+    mut on_line: impl FnMut(Option<&str>) -> ControlFlow<()>,
+) -> Result<Output, ExecError> {
     let shown = cmd.to_string();
     let mut command = Command::from(cmd);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -71,19 +94,29 @@ pub fn run_with(cmd: Cmd<'_>, limit: Duration, mut on_line: impl FnMut(Option<&s
     let mut output = Output::default();
     let mut stopped = None;
     loop {
-        match lines.recv_timeout(Duration::from_millis(100)) {
-            Ok((true, line)) => output.stdout.push_str(&line),
+        let going = match lines.recv_timeout(Duration::from_millis(100)) {
+            Ok((true, line)) => {
+                output.stdout.push_str(&line);
+                ControlFlow::Continue(())
+            }
             Ok((false, line)) => {
-                on_line(Some(line.trim_end()));
+                let going = on_line(Some(line.trim_end()));
                 output.stderr.push_str(&line);
+                going
             }
             Err(RecvTimeoutError::Timeout) => on_line(None),
             Err(RecvTimeoutError::Disconnected) => break,
-        }
-        if stopped.is_none() && (interrupt::requested() || begin.elapsed() > limit) {
-            stopped = Some(interrupt::check());
-            // The group may have ended between the look and the signal.
-            let _ = kill_process_group(group, Signal::KILL);
+        };
+        if stopped.is_none() {
+            stopped = match interrupt::check() {
+                Err(interrupted) => Some(Stop::Interrupted(interrupted)),
+                Ok(()) if begin.elapsed() > limit => Some(Stop::Late),
+                Ok(()) => going.is_break().then_some(Stop::Broken),
+            };
+            if stopped.is_some() {
+                // The group may have ended between the look and the signal.
+                let _ = kill_process_group(group, Signal::KILL);
+            }
         }
     }
     for reader in readers.into_iter().flatten() {
@@ -93,8 +126,9 @@ pub fn run_with(cmd: Cmd<'_>, limit: Duration, mut on_line: impl FnMut(Option<&s
     let status = child.wait().map_err(|error| ExecError::NotStarted { command: shown.clone(), error })?;
     process::forget(group);
     match stopped {
-        Some(Err(source)) => Err(ExecError::Interrupted { command: shown, source }),
-        Some(Ok(())) => Err(ExecError::TimedOut { command: shown, limit, tail: tail(&output) }),
+        Some(Stop::Interrupted(source)) => Err(ExecError::Interrupted { command: shown, source }),
+        Some(Stop::Late) => Err(ExecError::TimedOut { command: shown, limit, tail: tail(&output) }),
+        Some(Stop::Broken) => Err(ExecError::Ended { command: shown, tail: tail(&output) }),
         None if status.success() => Ok(output),
         None => Err(ExecError::Failed { command: shown, status, tail: tail(&output) }),
     }
@@ -157,6 +191,16 @@ mod tests {
             Err(ExecError::TimedOut { tail, .. }) => assert_eq!(tail, "started"),
             other => panic!("expected a time-out, got {other:?}"),
         }
+    }
+
+    #[test]
+    fn whoever_watches_can_end_it() {
+        let sh = Shell::new().unwrap();
+        let ended = run_until(cmd!(sh, "sh -c 'echo one >&2; sleep 600'"), LONG, |line| match line {
+            Some("one") => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        });
+        assert!(matches!(&ended, Err(ExecError::Ended { tail, .. }) if tail == "one"), "{ended:?}");
     }
 
     #[test]

@@ -97,6 +97,11 @@ impl RunDir {
         self.public.join(TIMELINES)
     }
 
+    /// What upstream's suite wrote: its results as lines of JSON, and its JUnit.
+    pub fn upstream(&self) -> PathBuf {
+        self.public.join("upstream")
+    }
+
     /// Copies of the stores' database files, kept as evidence.
     pub fn stores(&self) -> PathBuf {
         self.public.join("stores")

@@ -458,7 +458,7 @@ fn finished(
     }
 }
 
-fn now() -> String {
+pub(crate) fn now() -> String {
     proc::progress::timestamp()
 }
 

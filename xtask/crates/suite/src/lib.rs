@@ -19,6 +19,7 @@ pub mod shared;
 pub mod store;
 mod traffic;
 mod turns;
+pub mod upstream;
 mod wait;
 pub mod watch;
 

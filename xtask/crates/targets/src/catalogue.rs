@@ -5,7 +5,7 @@ use std::path::Path;
 
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, GoldenValue, ImageRecipe, Images, MatrixData, Node,
-    Profile, RequestData, RunnerData, StoredResource, Target, is_minor, minor_of,
+    Profile, RequestData, RunnerData, StoredResource, Target, Upstream, is_minor, minor_of,
 };
 use serde::Serialize;
 
@@ -37,6 +37,8 @@ pub struct Catalogue {
     pub runners: RunnerData,
     /// Applications to those who give machines.
     pub requests: RequestData,
+    /// Upstream's own end-to-end suite.
+    pub upstream: Upstream,
 }
 
 impl Catalogue {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Components, Durations, Expectation, GoldenValue, Images, MatrixData, Node, Profile, RequestData, RunnerData,
-    StoredResource, Target,
+    StoredResource, Target, Upstream,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -26,6 +26,7 @@ const PROFILES: &str = "profiles.yaml";
 const REQUESTS: &str = "requests.yaml";
 const RESOURCES: &str = "resources/";
 const RUNNERS: &str = "runners.yaml";
+const UPSTREAM: &str = "upstream.yaml";
 
 /// `targets/profiles.yaml`.
 #[derive(Deserialize)]
@@ -78,9 +79,12 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
         profiles: profiles.as_deref().filter(|_| sound),
     };
     let node = parser.file(NODE, |file: &mut Document<'_>, content: &Node| rules::node(file, content, others));
+    let upstream = parser.file(UPSTREAM, |file: &mut Document<'_>, content: &Upstream| {
+        rules::upstream(file, content, others.components);
+    });
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations, expectations, matrix, images, node, runners, requests) {
+    match (components, profiles, durations, expectations, matrix, images, node, runners, requests, upstream) {
         (
             Some(components),
             Some(profiles),
@@ -91,6 +95,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
             Some(node),
             Some(runners),
             Some(requests),
+            Some(upstream),
         ) if problems.is_empty() => Ok(Catalogue {
             targets,
             components,
@@ -104,6 +109,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
             node,
             runners,
             requests,
+            upstream,
         }),
         _ => Err(Invalid { problems }),
     }
@@ -271,5 +277,6 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 fn is_target(name: &str) -> bool {
     name.ends_with(".yaml")
         && !name.contains('/')
-        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, MATRIX, NODE, PROFILES, REQUESTS, RUNNERS].contains(&name)
+        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, MATRIX, NODE, PROFILES, REQUESTS, RUNNERS, UPSTREAM]
+            .contains(&name)
 }

@@ -134,7 +134,7 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
         (
             catalogue.set("consul").unwrap_err().to_string(),
             "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, guest, kine, containerd, cni-plugins, \
-             cri-tools, coredns, kind, pause"
+             cri-tools, coredns, kind, upstream, pause"
                 .into(),
         ),
         (
@@ -142,7 +142,7 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
             "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, \
              kube-controller-manager, kube-scheduler, kube-proxy, kubelet, kubeadm, kubectl, etcd, etcdctl, etcdutl, \
              kms-plugin, faults, init, kine, containerd, containerd-shim-runc-v2, ctr, bandwidth, bridge, firewall, \
-             host-local, loopback, portmap, ptp, crictl, coredns, kind, pause"
+             host-local, loopback, portmap, ptp, crictl, coredns, kind, e2e, pause"
                 .into(),
         ),
         (
@@ -376,6 +376,7 @@ fn files() -> Files {
         "requests.yaml",
         "resources/1.36.yaml",
         "runners.yaml",
+        "upstream.yaml",
     ]
     .map(String::from)
     .into();
@@ -397,6 +398,7 @@ fn files() -> Files {
         ("kubernetes-1.34", "tools.go"),
         ("kubernetes-1.35", "tools.go"),
         ("pause", "main.go"),
+        ("upstream", "main.go"),
     ] {
         names.extend(["go.mod", "go.sum", program].map(|name| format!("components/{set}/{name}")));
     }

@@ -16,6 +16,7 @@ pub(super) fn repeat(setting: &Setting<'_>, target: &Target) -> String {
 pub(super) fn command(setting: &Setting<'_>, targets: &[&Target]) -> String {
     let options = setting.options;
     let mut words = options.selection.words();
+    words.extend(options.upstream.words());
     words.extend(options.shard.iter().flat_map(|shard| ["--shard".to_owned(), shard.to_string()]));
     words.extend(options.durations.iter().flat_map(|given| ["--durations".to_owned(), given.clone()]));
     words.iter().fold(start(setting, targets), |line, word| format!("{line} {}", quoted(word)))

@@ -19,6 +19,8 @@ pub(super) fn of(profile: &Profile) -> anyhow::Result<String> {
     let servers = profile.stores.iter().map(|store| (store.name.clone(), flags::url(1))).collect();
     let of_apiserver = |factor| flags::apiserver(profile, Path::new(ROOT), (1, "0.0.0.0"), factor, &servers, &pki);
     let mut all = vec![of_apiserver(1.0)?, of_apiserver(SLOW * 2.0)?];
+    let programs = profile.stores.iter().map(|store| store.kind.component()).chain(["kube-apiserver"]);
+    all.extend(programs.map(|program| flags::environment(program, SLOW)));
     let ports = StorePorts { client: 1, peer: 2 };
     for store in &profile.stores {
         let names = members::stores(profile, store);

@@ -8,7 +8,7 @@ use crate::read::Files;
 
 const LDFLAGS_PLACEHOLDERS: [&str; 6] = ["version", "major", "minor", "commit", "tree_state", "date"];
 const MODULE_FILES: [&str; 3] = ["go.mod", "go.sum", "tools.go"];
-/// Of a set that is a program of ours: the module is the program, and nothing has to be kept from being tidied away.
+/// Where the module is a program of ours: nothing has to be kept from being tidied away.
 const OWN_MODULE_FILES: [&str; 3] = ["go.mod", "go.sum", "main.go"];
 const SHA1_DIGITS: usize = 40;
 
@@ -74,8 +74,10 @@ fn groups(file: &mut Document<'_>, components: &Components, programs: &[&str]) {
 fn module(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) {
     let folder = format!("components/{}", set.name);
     let text = files.get(&format!("{folder}/go.mod"));
-    let own = text.is_some_and(|text| text.lines().any(|line| line == format!("module {}", set.main_module)));
-    for name in if own { OWN_MODULE_FILES } else { MODULE_FILES }
+    let is_module = |path: &str| text.is_some_and(|text| text.lines().any(|line| line == format!("module {path}")));
+    let own = is_module(&set.main_module);
+    let holds_program = set.components.iter().any(|component| is_module(&component.package));
+    for name in if own || holds_program { OWN_MODULE_FILES } else { MODULE_FILES }
         .iter()
         .filter(|name| !files.contains_key(&format!("{folder}/{name}")))
     {

@@ -15,6 +15,7 @@ mod requests;
 mod resources;
 mod runners;
 mod target;
+mod upstream;
 mod words;
 
 pub(crate) use components::components;
@@ -29,3 +30,4 @@ pub(crate) use requests::requests;
 pub(crate) use resources::resources;
 pub(crate) use runners::runners;
 pub(crate) use target::target;
+pub(crate) use upstream::upstream;

@@ -8,6 +8,7 @@ mod node;
 mod requests;
 mod rules;
 mod runners;
+mod upstream;
 
 use std::collections::BTreeMap;
 
@@ -220,6 +221,15 @@ forms:
       - {key: size, ask: How large, kind: choice, values: [small, large], proposed: small}
 ";
 
+const UPSTREAM: &str = "\
+component: store
+focus: all
+needs:
+  - {specs: two, need: a second one}
+flags: {a: b}
+limit: 10
+";
+
 const RUNNERS: &str = "\
 providers:
   - {name: house, title: The house, apply: ask, limits: [], links: ['https://example.org']}
@@ -379,6 +389,7 @@ fn files() -> Files {
         ("resources/1.36.yaml", RESOURCES),
         ("requests.yaml", REQUESTS),
         ("runners.yaml", RUNNERS),
+        ("upstream.yaml", UPSTREAM),
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),
         ("components/store/tools.go", ""),

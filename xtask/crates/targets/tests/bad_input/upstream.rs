@@ -1,0 +1,35 @@
+//! Ways to run upstream's suite that could not work.
+
+use super::*;
+
+#[test]
+fn how_it_is_run_and_what_cannot_run() {
+    check(&[
+        (
+            "upstream.yaml",
+            "component: store",
+            "component: stre",
+            "targets/upstream.yaml:1:12: component: no component of components.yaml is called stre",
+        ),
+        ("upstream.yaml", "focus: all", "focus: ''", "targets/upstream.yaml:2:8: focus: must be a regular expression"),
+        (
+            "upstream.yaml",
+            "specs: two",
+            "specs: ''",
+            "targets/upstream.yaml:4:13: needs[0].specs: must be a regular expression",
+        ),
+        (
+            "upstream.yaml",
+            "need: a second one",
+            "need: ''",
+            "targets/upstream.yaml:4:24: needs[0].need: must say what is needed",
+        ),
+        (
+            "upstream.yaml",
+            "{a: b}",
+            "{--a: b}",
+            "targets/upstream.yaml:5:14: flags.--a: must be a flag's name without dashes before it",
+        ),
+        ("upstream.yaml", "limit: 10", "limit: 0", "targets/upstream.yaml:6:8: limit: must be a number of minutes"),
+    ]);
+}

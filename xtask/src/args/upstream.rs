@@ -1,0 +1,22 @@
+//! Options that choose among upstream's own specs.
+
+use clap::Args as ClapArgs;
+
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub(crate) struct UpstreamOptions {
+    /// With --suite upstream: specs whose text matches, a regular expression of Go; may be repeated [default:
+    /// conformance of sig-api-machinery]
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) focus: Vec<String>,
+    /// With --suite upstream: no spec whose text matches; may be repeated
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) skip: Vec<String>,
+}
+
+impl UpstreamOptions {
+    /// The options as they are written.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let lists = [("--focus", &self.focus), ("--skip", &self.skip)];
+        lists.iter().flat_map(|(name, all)| all.iter().flat_map(|one| [(*name).to_owned(), one.clone()])).collect()
+    }
+}
