@@ -213,6 +213,11 @@ impl<'a> Tally<'a> {
     }
 }
 
+/// Whether a check of this name is a spec of upstream's.
+pub fn is_case(check: &str) -> bool {
+    check.strip_prefix(SUITE).is_some_and(|rest| rest.starts_with('.'))
+}
+
 fn case(spec: &str) -> String {
     format!("{SUITE}.{spec}")
 }
