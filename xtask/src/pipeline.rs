@@ -119,7 +119,8 @@ fn second_opinion(
     log.append(Event::Note { at: now(), text: format!("upstream's suite is that of {}", client.version) });
     phase(log, upstream::SUITE, Exit::Infrastructure, || {
         let &Upstream { suite, focus, skip, repeat, .. } = upstream;
-        let order = upstream::Order { program: &client.path, suite, focus, skip, folder: run.upstream(), repeat };
+        let (program, seed, folder) = (&client.path, job.options.seed, run.upstream());
+        let order = upstream::Order { program, suite, focus, skip, seed, folder, repeat };
         upstream::run(&booted.cluster, &order, sink)
     })
 }

@@ -31,6 +31,8 @@ pub struct Order<'a> {
     /// Regular expressions of Go over a spec's whole text; the usual specs without any.
     pub focus: &'a [String],
     pub skip: &'a [String],
+    /// Of the order of the specs.
+    pub seed: u64,
     /// A folder of the run for what the program writes.
     pub folder: PathBuf,
     /// The command that repeats what a regular expression selects.
@@ -82,10 +84,12 @@ pub fn run(cluster: &Cluster, order: &Order<'_>, sink: &Sink) -> anyhow::Result<
     let command = shell.cmd(order.program).args(arguments(cluster, node, order, &results.file)?);
     let mut trouble = Ok(());
     let ended = exec::run_until(command, Duration::from_secs(60 * order.suite.limit), |_| {
-        trouble = results.read().and_then(|lines| tally.tell(&lines, sink));
-        let casualty = control.and_then(|control| control.casualty());
-        if let Some(casualty) = casualty {
-            trouble = Err(anyhow!("a component died under upstream's suite: {casualty}"));
+        // What it says while it is being ended must not hide why.
+        if trouble.is_ok() {
+            trouble = results.read().and_then(|lines| tally.tell(&lines, sink));
+            if let Some(casualty) = control.and_then(|control| control.casualty()) {
+                trouble = Err(anyhow!("a component died under upstream's suite: {casualty}"));
+            }
         }
         if trouble.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
@@ -113,6 +117,8 @@ fn arguments(cluster: &Cluster, node: &NodeInfo, order: &Order<'_>, results: &Pa
         flag("archproof.results", &results.display()),
         flag("archproof.needs", &needs.display()),
         flag("ginkgo.no-color", &true),
+        // A signed number, and 0 would be the time.
+        flag("ginkgo.seed", &(order.seed & i64::MAX.unsigned_abs()).max(1)),
     ];
     let flags = &order.suite.flags;
     arguments.extend(flags.iter().map(|(name, value)| flag(name, &value.replace("{arch}", &cluster.info.arch))));
@@ -169,8 +175,7 @@ impl<'a> Tally<'a> {
             match line {
                 Line::Planned { specs } => {
                     self.planned = Some(*specs);
-                    // Upstream's order is its own, and no choice of it is ours.
-                    sink(Event::SuitePlanned { at: now(), cases: *specs, seed: 0 });
+                    sink(Event::SuitePlanned { at: now(), cases: *specs, seed: self.order.seed });
                 }
                 Line::Started { spec } => sink(Event::CaseStarted { at: now(), case: case(spec) }),
                 Line::Finished(finished) => {
@@ -255,6 +260,7 @@ mod tests {
             suite: &suite,
             focus: &[],
             skip: &[],
+            seed: 1,
             folder: scratch.path().to_owned(),
             repeat: &|focus| format!("again {focus}"),
         };
