@@ -27,7 +27,7 @@ pub(crate) use build::BuildOptions;
 pub(crate) use cluster::{KubectlOptions, LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use images::{
-    FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesOptions,
+    FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesNodeOptions, ImagesOptions,
 };
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use machines::*;

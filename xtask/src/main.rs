@@ -10,6 +10,7 @@ mod expectations;
 mod failure;
 mod form;
 mod github;
+mod kind_image;
 mod node;
 mod paths;
 mod pipeline;

@@ -4,19 +4,25 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use boot::NodeRequest;
-use model::{Artifacts, Exit, ImageOrder, ImageRecipe, Images, MachineFiles, Node};
+use model::{Artifacts, Exit, ImageOrder, ImageRecipe, Images, MachineFiles, Node, Profile};
 use targets::Catalogue;
 
-use crate::args::{ClusterArg, ProviderOptions};
+use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
 use crate::failure::{Failure, OrExit};
+use crate::kind_image;
 use crate::paths::Paths;
 
-/// The components, and those that a node needs beside its control plane, where there is to be one.
+/// The components of control planes, and those that a node needs beside them, where there is to be one.
 pub(crate) fn with(
     options: &ProviderOptions,
+    chosen: ProviderArg,
     catalogue: &Catalogue,
-    components: Vec<String>,
+    profiles: &[Profile],
 ) -> Result<Vec<String>, Failure> {
+    if chosen == ProviderArg::Kind {
+        return kind_image::components(catalogue).or_exit(Exit::TargetData);
+    }
+    let components = chosen.components(&catalogue.components, profiles);
     if options.cluster == ClusterArg::Planes {
         return Ok(components);
     }
@@ -58,7 +64,7 @@ fn recipes(catalogue: &Catalogue) -> anyhow::Result<Vec<&ImageRecipe>> {
 }
 
 /// The image as the Kubernetes that was built calls it.
-fn order<'a>(catalogue: &Catalogue, recipe: &'a ImageRecipe, artifacts: &'a Artifacts) -> ImageOrder<'a> {
+pub(crate) fn order<'a>(catalogue: &Catalogue, recipe: &'a ImageRecipe, artifacts: &'a Artifacts) -> ImageOrder<'a> {
     let version = |component: &str| {
         let artifact = artifacts.by_component.get(component);
         artifact.map(|artifact| artifact.version.clone()).unwrap_or_default()

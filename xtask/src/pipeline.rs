@@ -40,6 +40,8 @@ pub(crate) struct Job<'a> {
     /// The storage table and the golden values for what was built.
     pub(crate) tables: &'a (dyn Fn(&Artifacts) -> Tables + Sync),
     pub(crate) cases: Vec<suite::Case>,
+    /// Cases that the provider has no control plane for, with what they need.
+    pub(crate) unfit: Vec<(suite::Case, String)>,
     pub(crate) expectations: &'a [Expectation],
     pub(crate) options: suite::Options,
     pub(crate) provider: Setup<'a>,
@@ -96,6 +98,7 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
 }
 
 fn tested(job: &Job<'_>, artifacts: &Artifacts, booted: &Booted, log: &EventLog, sink: &Sink) -> Result<(), Exit> {
+    suite::skip(&job.unfit, &job.options, sink);
     if job.cases.is_empty() {
         return Ok(());
     }
@@ -143,10 +146,10 @@ fn all_built(job: &Job<'_>) -> anyhow::Result<(Artifacts, Option<Artifact>)> {
 }
 
 /// What the provider needs beside the components; a phase of its own where that may mean a download.
-fn fetched(job: &Job<'_>, log: &EventLog) -> Result<Provider, Exit> {
+fn fetched<'a>(job: &Job<'a>, log: &EventLog) -> Result<Provider<'a>, Exit> {
     match job.provider.chosen {
         ProviderArg::Process => Ok(Provider::Process),
-        ProviderArg::Qemu => phase(log, "fetch", Exit::Infrastructure, || job.provider.prepare()),
+        ProviderArg::Qemu | ProviderArg::Kind => phase(log, "fetch", Exit::Infrastructure, || job.provider.prepare()),
     }
 }
 

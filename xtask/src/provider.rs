@@ -8,18 +8,21 @@ use boot::qemu::Accelerator;
 use boot::{Booted, NodeRequest, Topology};
 use model::{Artifacts, Components, MachineFiles, Profile, StoreKind, Target};
 use proc::RunDir;
+use suite::Case;
 use targets::Catalogue;
 
 use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
 use crate::commands::fetch::options as fetch_options;
 use crate::failure::Failure;
+use crate::kind_image::{Inputs, KIND, Order};
 use crate::node;
 use crate::paths::Paths;
 
 /// A provider that is ready to boot.
-pub(crate) enum Provider {
+pub(crate) enum Provider<'a> {
     Process,
     Qemu { files: Box<MachineFiles>, accelerator: Accelerator, cold: bool },
+    Kind(Setup<'a>),
 }
 
 /// What the command line asks for; otherwise processes on a machine of the same architecture, and a VM elsewhere.
@@ -33,6 +36,9 @@ pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &
 
 /// Refuses a node on this machine itself: it would need root, and change how the machine routes and counts.
 pub(crate) fn known(options: &ProviderOptions) -> Result<(), Failure> {
+    if options.cluster == ClusterArg::Node && options.provider == Some(ProviderArg::Kind) {
+        return Err(Failure::usage(anyhow!("a cluster of Kind always has a node: leave out --cluster node")));
+    }
     if options.cluster == ClusterArg::Node && options.provider == Some(ProviderArg::Process) {
         return Err(Failure::usage(anyhow!("--cluster node needs a machine of its own: leave out --provider process")));
     }
@@ -49,6 +55,21 @@ pub(crate) fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profi
         }
     }
     profiles
+}
+
+/// The cases for which the provider can make a control plane, and the others with what they need.
+pub(crate) fn divide(
+    options: &ProviderOptions,
+    profiles: &[Profile],
+    cases: Vec<Case>,
+) -> (Vec<Case>, Vec<(Case, String)>) {
+    let need = |case: &Case| {
+        let profile = profiles.iter().find(|profile| profile.name == case.profile)?;
+        boot::kind::unfit(profile).filter(|_| options.provider == Some(ProviderArg::Kind))
+    };
+    let (unfit, fit): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| need(case).is_some());
+    let unfit = unfit.into_iter().filter_map(|case| Some((case, need(&case)?.to_owned())));
+    (fit, unfit.collect())
 }
 
 /// The components beside control planes that run on this machine as well, where it is of another architecture.
@@ -71,6 +92,7 @@ impl ProviderArg {
         match self {
             ProviderArg::Process => "process",
             ProviderArg::Qemu => "qemu",
+            ProviderArg::Kind => "kind",
         }
     }
 
@@ -95,7 +117,7 @@ impl ProviderArg {
     }
 }
 
-impl Provider {
+impl Provider<'_> {
     /// What makes a control plane a whole cluster, where that was asked for.
     pub(crate) fn node(
         &self,
@@ -126,11 +148,13 @@ impl Provider {
                 let request = boot::qemu::Request { target, artifacts, files, topology, accelerator, cache, cold };
                 boot::qemu::up(&request, run)
             }
+            Provider::Kind(setup) => setup.clusters(artifacts, topology, run),
         }
     }
 }
 
 /// Everything that decides how a target is run.
+#[derive(Clone, Copy)]
 pub(crate) struct Setup<'a> {
     pub(crate) chosen: ProviderArg,
     pub(crate) options: &'a ProviderOptions,
@@ -142,16 +166,32 @@ pub(crate) struct Setup<'a> {
     pub(crate) offline: bool,
 }
 
-impl Setup<'_> {
+impl<'a> Setup<'a> {
     /// Makes the provider ready; fetches what it needs.
-    pub(crate) fn prepare(&self) -> anyhow::Result<Provider> {
+    pub(crate) fn prepare(&self) -> anyhow::Result<Provider<'a>> {
         match self.chosen {
             ProviderArg::Process => Ok(Provider::Process),
             ProviderArg::Qemu => self.machine(),
+            ProviderArg::Kind => {
+                boot::kind::engine_version(&self.target.name)?;
+                Ok(Provider::Kind(*self))
+            }
         }
     }
 
-    fn machine(&self) -> anyhow::Result<Provider> {
+    fn clusters(&self, artifacts: &Artifacts, topology: &Topology, run: &RunDir) -> anyhow::Result<Booted> {
+        let Setup { paths, catalogue, target, offline, options, .. } = *self;
+        let order = Order { paths, catalogue, target, artifacts, machine: &options.machine, offline };
+        let inputs = Inputs::of(&order)?;
+        let kind = artifacts.by_component.get(KIND).with_context(|| format!("{KIND} was not built"))?;
+        let write = |archive: &Path| inputs.write(archive).map(drop);
+        let (reference, images) = (inputs.reference.clone(), inputs.references());
+        let image = boot::kind::Image { reference, write: Some(&write), images };
+        let (kind, whole, cache) = (&kind.path, catalogue.node.profile.as_str(), paths.cache.as_path());
+        boot::kind::up(&boot::kind::Request { target, artifacts, topology, kind, image, whole, cache }, run)
+    }
+
+    fn machine(&self) -> anyhow::Result<Provider<'a>> {
         let host = self.host.context("the packages of QEMU are for a host that no target file describes")?;
         let node = (self.options.cluster == ClusterArg::Node).then(|| self.catalogue.node.clone());
         let options = fetch::Options { node, ..fetch_options(self.paths, &self.options.machine, self.offline) };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
-use super::{SourceOptions, size};
+use super::{MachineOptions, SourceOptions, size};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -12,6 +12,7 @@ Examples:
   cargo xtask images list --arch all
   cargo xtask images build --arch all
   cargo xtask images build --arch ARCH --image pause,coredns --format docker --output DIR
+  cargo xtask images node && kind create cluster --image archproof/node:TAG
   cargo xtask images audit DIR/docker/ARCH/pause.tar
   docker save IMAGE | zstd > image.tar.zst && cargo xtask images audit image.tar.zst --json")]
 pub(crate) struct ImagesOptions {
@@ -23,6 +24,8 @@ pub(crate) struct ImagesOptions {
 pub(crate) enum ImagesCommand {
     /// Make OCI images of the components, FROM scratch; the same binaries always make the same image
     Build(ImagesBuildOptions),
+    /// Make the image of a node of Kind: Debian, systemd, containerd and the components, with the images of the control plane
+    Node(ImagesNodeOptions),
     /// Tell which images there are, under which names, and of what
     List(ImagesListOptions),
     /// Find the ELF files in any image archive that its claimed architecture could not run
@@ -64,6 +67,35 @@ pub(crate) struct ImagesBuildOptions {
     /// Print what would be written, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask images node
+  cargo xtask images node --load && kind create cluster --config FILE --image archproof/node:TAG
+  cargo xtask images node --arch ARCH --kubernetes checkout:PATH --output node.tar
+  cargo xtask images audit node.tar
+
+In FILE: `networking: {kubeProxyMode: none}`, because kube-proxy is a service of the node; and one node, because its Pod
+network is. No registry, no container engine (but for --load) and no root are needed.")]
+pub(crate) struct ImagesNodeOptions {
+    /// Its architecture [default: this machine's]
+    #[arg(long, value_name = "ARCH")]
+    pub(crate) arch: Option<String>,
+    #[command(flatten)]
+    pub(crate) sources: SourceOptions,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
+    /// The docker archive [default: images/docker/ARCH/node.tar in the cache]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Let the container engine have it: `docker load`
+    #[arg(long)]
+    pub(crate) load: bool,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

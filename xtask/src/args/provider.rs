@@ -8,6 +8,8 @@ pub(crate) enum ProviderArg {
     Process,
     /// A system VM of the architecture; KVM where that works, else emulated
     Qemu,
+    /// Clusters of Kind in containers, of this machine's architecture; a control plane each, and one with a whole node
+    Kind,
 }
 
 /// How the components are run.

@@ -51,6 +51,8 @@ struct Setting<'a> {
 /// What is done on each architecture.
 struct Work {
     cases: Vec<Case>,
+    /// Those for which the provider has no control plane, with what they need.
+    unfit: Vec<(Case, String)>,
     profiles: Vec<Profile>,
     /// Whether upstream's own suite runs as well.
     upstream: bool,
@@ -135,6 +137,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         profiles: work.profiles.clone(),
         tables: &|artifacts| super::tables(catalogue, artifacts),
         cases: work.cases.clone(),
+        unfit: work.unfit.clone(),
         expectations: &catalogue.expectations,
         options: Options {
             seed: work.seed,
@@ -179,7 +182,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
 /// What has to be built.
 fn components(setting: &Setting<'_>, chosen: ProviderArg) -> Result<Vec<String>, Failure> {
     let Setting { catalogue, options, work, .. } = setting;
-    node::with(&options.provider, catalogue, chosen.components(&catalogue.components, &work.profiles))
+    node::with(&options.provider, chosen, catalogue, &work.profiles)
 }
 
 /// How the components of this architecture are run, as the option says it.
@@ -194,6 +197,7 @@ fn way(setting: &Setting<'_>, target: &Target) -> Way {
         ProviderArg::Process if native() => Way::Native,
         ProviderArg::Process => Way::Emulated,
         ProviderArg::Qemu => Way::Machine,
+        ProviderArg::Kind => Way::Native,
     }
 }
 
@@ -204,12 +208,21 @@ impl Work {
             Some(selection) => own_cases(paths, catalogue, options, &selection)?,
             None => Vec::new(),
         };
+        let (cases, unfit) = provider::divide(&options.provider, &catalogue.profiles, cases);
+        if cases.is_empty() && !unfit.is_empty() {
+            return Err(Failure::usage(anyhow!(
+                "no selected check can run there: {} needs {}",
+                unfit[0].0.name(),
+                unfit[0].1
+            )));
+        }
         let of_upstream = upstream.then_some(catalogue.node.profile.as_str());
         Ok(Work {
             profiles: provider::on_store(options.sources.store(), profiles(catalogue, &cases, of_upstream)?),
             upstream,
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
             cases,
+            unfit,
         })
     }
 }
@@ -231,6 +244,9 @@ fn own_cases(
 fn node_cases(options: &CiOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failure> {
     provider::known(&options.provider)?;
     let needs_node = |case: &Case| case.check.needs.contains(&Need::Node);
+    if options.provider.provider == Some(ProviderArg::Kind) {
+        return Ok(cases);
+    }
     if options.provider.cluster == ClusterArg::Node {
         return match cases.iter().any(needs_node) {
             true => Ok(cases),

@@ -225,6 +225,7 @@ mod tests {
             mirror: None,
             qemu: ::fetch::QemuChoice::Debian,
             node: None,
+            container: None,
         };
         let targets = arches.iter().map(target).map(|target| (provider::usual(Some(&host), &target), target));
         let targets = targets.map(|(provider, target)| (target, provider)).collect();

@@ -21,7 +21,8 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     let targets = chosen(&catalogue, &given.arch)?;
     // A lock without the node's packages would be taken for one that is too old.
     let node = (given.update_lock || given.cluster == ClusterArg::Node).then(|| catalogue.node.clone());
-    let options = Options { node, ..options(paths, &given.machine, given.offline) };
+    let container = given.update_lock.then(|| catalogue.kind.clone());
+    let options = Options { node, container, ..options(paths, &given.machine, given.offline) };
     if let Some(file) = &given.bundle {
         ::fetch::bundle(host, &targets, &options, file).or_exit(Exit::Infrastructure)?;
         return Ok(Exit::Ok);
@@ -97,5 +98,6 @@ pub(crate) fn options_for_go(paths: &Paths, offline: bool) -> Options {
         mirror: None,
         qemu: QemuChoice::Debian,
         node: None,
+        container: None,
     }
 }

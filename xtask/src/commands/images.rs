@@ -1,5 +1,7 @@
 //! `cargo xtask images`: OCI images of the components, and the audit of anybody's.
 
+mod node;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -21,6 +23,7 @@ const FOLDER: &str = "images";
 pub(crate) fn run(paths: &Paths, options: &ImagesOptions) -> Result<Exit, Failure> {
     match &options.command {
         ImagesCommand::Build(options) => build(paths, options),
+        ImagesCommand::Node(options) => node::run(paths, options),
         ImagesCommand::List(options) => list(paths, &options.selection),
         ImagesCommand::Audit(options) => audit(paths, options),
     }

@@ -150,37 +150,42 @@ pub(crate) fn tables(catalogue: &Catalogue, artifacts: &Artifacts) -> Tables {
 }
 
 /// What is booted, and by whom.
-pub(crate) struct Ready {
+pub(crate) struct Ready<'a> {
     pub(crate) chosen: ProviderArg,
-    pub(crate) provider: Provider,
+    pub(crate) provider: Provider<'a>,
     pub(crate) artifacts: Artifacts,
     pub(crate) topology: Topology,
 }
 
 /// Makes the provider ready and builds what these profiles need.
-pub(crate) fn ready(
-    paths: &Paths,
-    catalogue: &Catalogue,
-    target: &Target,
-    options: &ProviderOptions,
+pub(crate) fn ready<'a>(
+    paths: &'a Paths,
+    catalogue: &'a Catalogue,
+    target: &'a Target,
+    options: &'a ProviderOptions,
     sources: &SourceOptions,
     profiles: Vec<Profile>,
-) -> Result<Ready, Failure> {
+) -> Result<Ready<'a>, Failure> {
     let host = host_target(catalogue).ok();
     let chosen = provider::choose(options, host, target);
     provider::known(options)?;
     let setup = Setup { chosen, options, paths, catalogue, host, target, offline: sources.offline };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
     let profiles = crate::provider::on_store(sources.store(), profiles);
-    let components = node::with(options, catalogue, chosen.components(&catalogue.components, &profiles))?;
+    let components = node::with(options, chosen, catalogue, &profiles)?;
     let request = ::build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
     let node = provider.node(paths, catalogue, &artifacts).or_exit(Exit::Infrastructure)?;
     Ok(Ready { chosen, provider, artifacts, topology: Topology { profiles, node } })
 }
 
-/// Builds; first fetches a Go toolchain where there is none on PATH that is new enough.
-pub(crate) fn built(paths: &Paths, mut request: ::build::Request<'_>) -> anyhow::Result<Artifacts> {
+/// Builds.
+pub(crate) fn built(paths: &Paths, request: ::build::Request<'_>) -> anyhow::Result<Artifacts> {
+    ::build::build(&with_go(paths, request)?)
+}
+
+/// With a Go toolchain, fetched where there is none on PATH that is new enough.
+pub(crate) fn with_go<'a>(paths: &Paths, mut request: ::build::Request<'a>) -> anyhow::Result<::build::Request<'a>> {
     if let Some(missing) = ::build::go_missing(&request)? {
         let host = rustix::system::uname().machine().to_string_lossy().into_owned();
         let host = Catalogue::load(&paths.targets)?.host_target(&host)?.name.clone();
@@ -192,5 +197,5 @@ pub(crate) fn built(paths: &Paths, mut request: ::build::Request<'_>) -> anyhow:
         })?;
         request.go = Some(go);
     }
-    ::build::build(&request)
+    Ok(request)
 }

@@ -32,8 +32,15 @@ pub struct Booted {
     pub versions: BTreeMap<String, String>,
     /// The memory snapshot that this boot has made.
     pub saved: Option<Saved>,
-    processes: Arc<Processes>,
-    data: Vec<(String, PathBuf)>,
+    power: Arc<dyn Power>,
+}
+
+/// What only whoever booted a cluster can do with it.
+pub(crate) trait Power: Send + Sync {
+    /// See [`Booted::wake_all`].
+    fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()>;
+    /// See [`Booted::end`].
+    fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()>;
 }
 
 impl Booted {
@@ -62,54 +69,71 @@ impl Booted {
             snapshot,
             folders,
             beside,
+            is_machine: info.machine.is_some(),
+            data,
             components: Mutex::new(components),
         });
-        let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
         let control: Arc<dyn Control> = processes.clone();
-        Booted { cluster: Cluster { info, control: Some(control) }, versions, saved: None, processes, data }
+        Booted::of(Cluster { info, control: Some(control) }, artifacts, processes)
+    }
+
+    pub(crate) fn of(cluster: Cluster, artifacts: &Artifacts, power: Arc<dyn Power>) -> Booted {
+        let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
+        Booted { cluster, versions, saved: None, power }
     }
 
     /// Lets all control planes run, for a cluster that people use.
     pub fn wake_all(&self) -> anyhow::Result<()> {
-        let names: Vec<&String> = self.cluster.info.profiles.keys().collect();
-        proc::side_by_side(&names, plan::AWAKE, |name| Ok(self.processes.wake(name)?))?;
-        Ok(())
+        self.power.wake_all(&self.cluster.info.profiles.keys().collect::<Vec<_>>())
     }
 
     /// Ends everything. With `evidence`, the components first end in order, and every store's database file is copied
     /// into that folder while nobody writes to it.
     pub fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
+        self.power.end(evidence)
+    }
+}
+
+impl Power for Processes {
+    fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()> {
+        proc::side_by_side(profiles, plan::AWAKE, |name| Ok(self.wake(name)?))?;
+        Ok(())
+    }
+
+    fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
         let collected = match evidence {
             Some(into) => {
                 self.stop();
                 self.collect_stores(into)
             }
-            None if self.cluster.info.machine.is_none() => {
+            None if !self.is_machine => {
                 self.stop();
                 Ok(())
             }
             // A machine that is switched off needs nobody to end in order.
             None => Ok(()),
         };
-        self.processes.host.end();
+        self.host.end();
         collected
     }
+}
 
+impl Processes {
     fn collect_stores(&self, into: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
         for (name, data) in &self.data {
-            self.processes.host.fetch(data, &into.join(format!("{name}.db")))?;
+            self.host.fetch(data, &into.join(format!("{name}.db")))?;
         }
         Ok(())
     }
 
     /// Ends all components in order: apiservers first, so that none complains about a lost store.
     fn stop(&self) {
-        let mut components = self.processes.lock();
+        let mut components = self.lock();
         let orphaned = components.values_mut().any(|c| c.is_store() && c.has_died());
         // An apiserver without its store does not end before its grace has passed. Where profiles rest, all of them would
         // have to be woken to end by themselves: more than a minute, for stores that are the same afterwards.
-        if orphaned || self.processes.resting {
+        if orphaned || self.resting {
             for other in components.values_mut().filter(|c| !c.is_store()) {
                 // Whoever cannot be killed ends with its machine.
                 let _ = other.kill();
@@ -143,6 +167,10 @@ struct Processes {
     folders: BTreeMap<String, Root>,
     /// By profile.
     beside: BTreeMap<String, Beside>,
+    /// Whether the host is a VM of its own.
+    is_machine: bool,
+    /// Names of the stores and where each keeps its data.
+    data: Vec<(String, PathBuf)>,
     components: Mutex<BTreeMap<String, Component>>,
 }
 

@@ -12,6 +12,9 @@ use xshell::{Shell, cmd};
 /// initialisers of some two thousand packages, which is a fixed piece of work in the component's own code.
 pub(crate) const REFERENCE: Duration = Duration::from_millis(90);
 
+/// The component that [`REFERENCE`] speaks of.
+const MEASURE: &str = "kube-apiserver";
+
 /// A calibration may be slow, but a hang is not slowness.
 const LONGEST_CALIBRATION: Duration = Duration::from_secs(120);
 
@@ -49,6 +52,12 @@ pub(crate) fn prepare(target: &Target, artifacts: &Artifacts) -> anyhow::Result<
     .unwrap_or(REFERENCE);
     let factor = (slowest.as_secs_f64() / REFERENCE.as_secs_f64()).max(1.0);
     Ok(Execution { emulator, name, factor })
+}
+
+/// How slow the architecture's own machine is, by the component whose start is the measure.
+pub(crate) fn native_factor(target: &Target, artifacts: &Artifacts) -> anyhow::Result<f64> {
+    let apiserver = artifacts.by_component.get(MEASURE).with_context(|| format!("{MEASURE} was not built"))?;
+    Ok((calibrate(target, None, apiserver)?.as_secs_f64() / REFERENCE.as_secs_f64()).max(1.0))
 }
 
 impl Execution {

@@ -10,6 +10,7 @@ mod execution;
 pub mod existing;
 mod flags;
 mod host;
+pub mod kind;
 mod kubeconfig;
 mod members;
 mod node;

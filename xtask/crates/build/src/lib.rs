@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use model::{Artifact, Artifacts, BuildStep, Components, Source, Target};
 use proc::{interrupt, progress};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use audit::Origin;
 use cache::{Cache, Entry, Lookup, Record};
@@ -143,6 +143,32 @@ pub fn plan(request: &Request<'_>) -> anyhow::Result<Vec<Step>> {
 pub fn go_missing(request: &Request<'_>) -> anyhow::Result<Option<GoMissing>> {
     let missing = go::missing(&job::go_mods(request))?;
     Ok(missing.map(|(version, proxy)| GoMissing { version, proxy }))
+}
+
+/// The folder in Go's module cache with the files of a set's main module, downloaded and checked against its go.sum.
+///
+/// # Errors
+/// The set is unknown, there is no Go, or the module cannot be had.
+pub fn module_files(request: &Request<'_>, set: &str) -> anyhow::Result<PathBuf> {
+    let (modules_dir, _) = absolute(request)?;
+    let set = request.components.sets.iter().find(|found| found.name == set);
+    let set = set.with_context(|| format!("there is no component set for {set:?}"))?;
+    let dir = modules_dir.join(module::folder(set, None)?);
+    let go = go::Toolchain::find(&dir.join("go.mod"), request.go.as_deref())?;
+    let env = go::build_env(request.target, module::GO_FLAGS, request.offline);
+    let phase = progress::Phase::start(format!("fetch {}", set.main_module));
+    let answer = go.fetch(&dir, &env, &["mod", "download", "-json", &set.main_module], &phase)?;
+    let downloaded: Downloaded = serde_json::from_str(&answer).context("`go mod download` answered something else")?;
+    phase.done(&downloaded.version);
+    Ok(downloaded.dir)
+}
+
+/// What `go mod download -json` says.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Downloaded {
+    version: String,
+    dir: PathBuf,
 }
 
 impl Request<'_> {

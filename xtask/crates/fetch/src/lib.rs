@@ -35,13 +35,13 @@ mod version;
 
 use std::path::PathBuf;
 
-use model::Node;
+use model::{Node, NodeImage};
 
 pub use agent::agent;
 pub use bundle::{bundle, import};
 pub use emulator::system as system_emulator;
 pub use go::{go_pinned, go_toolchain};
-pub use machine::{machine, machines};
+pub use machine::{Root, container, machine, machines};
 pub use plan::{Missing, Plan, plan};
 pub use reach::{Reached, reach};
 pub use update::update_lock;
@@ -62,6 +62,8 @@ pub struct Options {
     pub qemu: QemuChoice,
     /// What guests need beside to be nodes; none where they are not to be.
     pub node: Option<Node>,
+    /// What containers need to be nodes, for their packages in locks; none where they are not to be.
+    pub container: Option<NodeImage>,
 }
 
 /// Whose QEMU.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Context, bail};
-use model::{Machine, MachineFiles, Node, Target};
+use model::{Machine, MachineFiles, Node, NodeImage, PackageUsed, Target};
 use proc::progress::{self, Phase};
 
 use crate::archive::Archive;
@@ -43,6 +43,17 @@ enum Kind<'a> {
     Emulator,
     /// All that the packages hold, except what is left out.
     Node(&'a Node),
+    Container(&'a NodeImage),
+}
+
+/// The unpacked packages of a container.
+#[derive(Clone, Debug)]
+pub struct Root {
+    /// With a merged /usr and no more than they hold: no /lib, no empty folders.
+    pub folder: PathBuf,
+    /// Hexadecimal SHA-256 over the packages' own.
+    pub digest: String,
+    pub packages: Vec<PackageUsed>,
 }
 
 /// What was resolved after the lock, by target.
@@ -73,6 +84,26 @@ pub fn machines(host: &Target, targets: &[&Target], options: &Options) -> anyhow
     obtain(&pieces, &mut states, &mut locks, options)?;
     let per_target = pieces.len() / targets.len().max(1);
     pieces.chunks(per_target).zip(states.chunks(per_target)).map(|(pieces, states)| assembled(pieces, states)).collect()
+}
+
+/// Fetches what is missing of the packages that a container of `target` needs to be a node of Kind.
+///
+/// # Errors
+/// As for [`machine`].
+pub fn container(target: &Target, image: &NodeImage, options: &Options) -> anyhow::Result<Root> {
+    let name = &target.name;
+    let machine = target.machine.as_ref().with_context(|| {
+        format!("targets/{name}.yaml has no `machine`, so nobody knows what Debian calls {name}: there is no node image of it")
+    })?;
+    let (want, recipe) = (sets::container(target, machine, image), image.leave_out.clone());
+    let piece = [Piece { want, machine, kind: Kind::Container(image), recipe }];
+    let mut state = [State::default()];
+    let mut locks = BTreeMap::from([(name.clone(), Locks::load(options, name)?)]);
+    obtain(&piece, &mut state, &mut locks, options)?;
+    let State { settled: Some(settled), tree: Some(tree) } = &state[0] else {
+        bail!("the piece was not obtained, a bug of ours")
+    };
+    Ok(Root { folder: tree.root.clone(), digest: settled.set.digest(), packages: settled.used().collect() })
 }
 
 /// Downloads the packages of all pieces, unless they are there, and returns them.
@@ -150,6 +181,12 @@ impl Piece<'_> {
             Kind::Node(node) => {
                 for deb in &debs {
                     tree.unpack(deb, &|path| !node.leaves_out(path))?;
+                }
+                Ok(String::new())
+            }
+            Kind::Container(image) => {
+                for deb in &debs {
+                    tree.unpack(deb, &|path| !image.leaves_out(path))?;
                 }
                 Ok(String::new())
             }
@@ -327,6 +364,7 @@ fn assembled(pieces: &[Piece<'_>], states: &[State]) -> anyhow::Result<MachineFi
             Kind::Guest(_) => guest = Some((tree, &piece.recipe)),
             Kind::Emulator => emulator = Some(tree),
             Kind::Node(_) => node = Some((tree, &piece.recipe)),
+            Kind::Container(_) => bail!("a container is no part of a machine, a bug of ours"),
         }
     }
     packages.sort();

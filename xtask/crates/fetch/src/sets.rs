@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use model::{Machine, Node, PackageUsed, Target};
+use model::{Machine, Node, NodeImage, PackageUsed, Target};
 use proc::progress;
 
 use crate::archive::Archive;
@@ -62,6 +62,20 @@ pub(crate) fn node(target: &Target, machine: &Machine, node: &Node) -> Want {
         arch: machine.debian.clone(),
         suites: machine.suites.clone(),
         roots: node.packages.iter().cloned().collect(),
+        follow: Follow::All,
+        prefer: Prefer::First,
+    }
+}
+
+/// What a container needs to be a node of Kind.
+pub(crate) fn container(target: &Target, machine: &Machine, image: &NodeImage) -> Want {
+    Want {
+        target: target.name.clone(),
+        set: "kind".to_owned(),
+        title: format!("{} node image", target.name),
+        arch: machine.debian.clone(),
+        suites: machine.container_suites.clone(),
+        roots: image.packages.iter().cloned().collect(),
         follow: Follow::All,
         prefer: Prefer::First,
     }

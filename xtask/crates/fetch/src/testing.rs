@@ -186,6 +186,7 @@ impl Fixture {
             mirror: Some(server.url.clone()),
             qemu: QemuChoice::System,
             node: None,
+            container: None,
         };
         let busybox = Package::new("busybox-static", "1:1.37-6", "", &[("usr/bin/busybox", b"busybox")]);
         let qemu = Package::new("qemu-x", "11", "libc6 (>= 2)", &[("usr/bin/qemu-x", b"no program")]);
@@ -304,6 +305,7 @@ pub(crate) fn target() -> Target {
         lost_timers: None,
         debian: "x".into(),
         suites: vec!["test".into()],
+        container_suites: vec!["trixie".into()],
         host_suites: vec!["test".into()],
         kernel: "linux-image-x".into(),
         modules: vec!["built-in".into(), "virtio_net".into()],

@@ -17,7 +17,7 @@ use proc::store::{self, Kind};
 /// What could not be resolved, by cause.
 type Problems = BTreeMap<String, Vec<String>>;
 
-/// Resolves the locks of `targets` again: each one's guest and node, and its QEMU for each of `all`. A set that cannot be
+/// Resolves the locks of `targets` again: each one's guest, node and node image, and its QEMU for each of `all`. A set that cannot be
 /// resolved now, for example because a mirror is in the middle of an update, stays as it was; why is returned.
 ///
 /// # Errors
@@ -51,7 +51,8 @@ fn wants(target: &Target, all: &[Target], options: &Options) -> Vec<Want> {
     let emulated = all.iter().filter_map(|other| Some((other, other.machine.as_ref()?)));
     let emulators = emulated.map(|(other, its)| sets::emulator(target, machine, other, its));
     let node = options.node.as_ref().map(|node| sets::node(target, machine, node));
-    [sets::guest(target, machine)].into_iter().chain(node).chain(emulators).collect()
+    let container = options.container.as_ref().map(|image| sets::container(target, machine, image));
+    [sets::guest(target, machine)].into_iter().chain(node).chain(container).chain(emulators).collect()
 }
 
 fn resolve(

@@ -26,6 +26,15 @@ pub(crate) fn write(output: &Path, order: &ImageOrder<'_>, image: &Image) -> any
     Ok(dir.join(name))
 }
 
+/// Writes the archive to a file.
+pub(crate) fn write_to(file: &Path, reference: &str, image: &Image) -> anyhow::Result<()> {
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name =
+        file.file_name().and_then(|name| name.to_str()).ok_or_else(|| anyhow!("{} is no file", file.display()))?;
+    fs::create_dir_all(dir).with_context(|| format!("failed to make the folder {}", dir.display()))?;
+    layout::replace(dir, name, |out| archive(out, reference, image))
+}
+
 fn archive(out: impl Write, reference: &str, image: &Image) -> anyhow::Result<()> {
     let digits =
         |digest: &str| digest::digits(digest).map(str::to_owned).ok_or_else(|| anyhow!("{digest} is no digest"));

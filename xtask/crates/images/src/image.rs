@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use model::{Artifact, Artifacts, ImageOrder, Images};
 use serde::Serialize;
 
+use crate::Root;
 use crate::digest;
 use crate::layer::{Layer, Program};
 use crate::spec::{self, Config, Descriptor, History, Manifest, Platform, RootFs, RunConfig};
@@ -77,6 +78,35 @@ pub(crate) fn make(images: &Images, order: &ImageOrder<'_>, artifacts: &Artifact
     let layer = Layer::of(programs)?;
     let version = artifact(recipe.main_component())?.version.clone();
     let config = Blob::of(spec::CONFIG, &configuration(images, order, artifacts, &version, &layer))?;
+    whole(artifacts.arch.clone(), version, layer, config)
+}
+
+/// Makes an image of anything for one architecture.
+///
+/// # Errors
+/// A file cannot be read, or is not what was audited.
+pub(crate) fn of_root(root: &Root) -> anyhow::Result<Image> {
+    let layer = Layer::new(root.entries.clone())?;
+    let config = Config {
+        created: Some(CREATED.into()),
+        architecture: root.arch.clone(),
+        os: OS.into(),
+        variant: None,
+        config: RunConfig {
+            env: Some(root.env.clone()),
+            entrypoint: Some(root.entrypoint.clone()),
+            labels: Some(root.labels.clone()),
+            stop_signal: Some(root.stop_signal.clone()),
+            ..RunConfig::default()
+        },
+        rootfs: rootfs(&layer),
+        history: Vec::new(),
+    };
+    let config = Blob::of(spec::CONFIG, &config)?;
+    whole(root.arch.clone(), String::new(), layer, config)
+}
+
+fn whole(arch: String, version: String, layer: Layer, config: Blob) -> anyhow::Result<Image> {
     let content = Descriptor {
         media_type: spec::LAYER.into(),
         digest: layer.digest().to_owned(),
@@ -91,7 +121,11 @@ pub(crate) fn make(images: &Images, order: &ImageOrder<'_>, artifacts: &Artifact
         layers: vec![content],
     };
     let manifest = Blob::of(spec::MANIFEST, &manifest)?;
-    Ok(Image { arch: artifacts.arch.clone(), version, layer, config, manifest })
+    Ok(Image { arch, version, layer, config, manifest })
+}
+
+fn rootfs(layer: &Layer) -> RootFs {
+    RootFs { kind: "layers".into(), diff_ids: vec![layer.digest().to_owned()] }
 }
 
 fn configuration(
@@ -118,8 +152,9 @@ fn configuration(
             entrypoint: Some(recipe.entrypoint.clone()).filter(|entrypoint| !entrypoint.is_empty()),
             working_dir: Some("/".into()),
             labels: Some(labels.collect()),
+            stop_signal: None,
         },
-        rootfs: RootFs { kind: "layers".into(), diff_ids: vec![layer.digest().to_owned()] },
+        rootfs: rootfs(layer),
         history: vec![History {
             created: Some(CREATED.into()),
             created_by: Some(format!("archproof: {}", programs.join(" "))),

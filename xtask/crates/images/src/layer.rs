@@ -1,12 +1,13 @@
-//! A layer of programs as a tar file that depends on nothing but the programs and their places: no times, no owners, no
-//! order of a file system.
+//! A layer as a tar file that depends on nothing but what is in it and its places: no times, no owners, no order of a file
+//! system.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use proc::interrupt;
 use tar::{Builder, EntryType, Header};
 
 use crate::digest::{self, Hashing};
@@ -24,22 +25,59 @@ pub(crate) struct Program {
     pub(crate) sha256: String,
 }
 
+/// What is at a place of a layer.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    Folder {
+        mode: u32,
+    },
+    /// Of this machine. With `sha256` (hexadecimal) it must be the one that was audited.
+    File {
+        file: PathBuf,
+        mode: u32,
+        sha256: Option<String>,
+    },
+    Text {
+        content: Vec<u8>,
+        mode: u32,
+    },
+    Link {
+        target: PathBuf,
+    },
+}
+
+/// Places without a slash before them, and what is there. Their folders come with them.
+pub type Entries = BTreeMap<String, Entry>;
+
 /// A layer whose digest and size are known before it is written.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
-    programs: Vec<Program>,
+    entries: Entries,
     digest: String,
     size: u64,
 }
 
 impl Layer {
-    /// Reads all programs once.
+    /// A layer of nothing but programs.
     ///
     /// # Errors
-    /// A program cannot be read, or is not what was audited.
-    pub(crate) fn of(mut programs: Vec<Program>) -> anyhow::Result<Layer> {
-        programs.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut layer = Layer { programs, digest: String::new(), size: 0 };
+    /// As for [`Layer::new`].
+    pub(crate) fn of(programs: Vec<Program>) -> anyhow::Result<Layer> {
+        let entry = |Program { path, file, sha256 }| (path, Entry::File { file, mode: PROGRAM, sha256: Some(sha256) });
+        Layer::new(programs.into_iter().map(entry).collect())
+    }
+
+    /// Reads all files once.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not what was audited.
+    pub(crate) fn new(mut entries: Entries) -> anyhow::Result<Layer> {
+        let parents =
+            |path: &String| -> Vec<String> { path.match_indices('/').map(|(at, _)| path[..at].to_owned()).collect() };
+        for folder in entries.keys().flat_map(parents).collect::<Vec<_>>() {
+            entries.entry(folder).or_insert(Entry::Folder { mode: FOLDER });
+        }
+        let mut layer = Layer { entries, digest: String::new(), size: 0 };
         let mut hashing = Hashing::new(io::sink());
         layer.write(&mut hashing)?;
         (layer.digest, layer.size) = hashing.finish();
@@ -58,32 +96,48 @@ impl Layer {
 
     pub(crate) fn write(&self, out: impl Write) -> anyhow::Result<()> {
         let mut tar = Builder::new(out);
-        let parents =
-            |path: &str| -> Vec<String> { path.match_indices('/').map(|(at, _)| path[..=at].to_owned()).collect() };
-        let folders: BTreeSet<String> = self.programs.iter().flat_map(|program| parents(&program.path)).collect();
-        for folder in folders {
-            let mut header = header(EntryType::Directory, FOLDER, 0);
-            tar.append_data(&mut header, &folder, io::empty())?;
-        }
-        for program in &self.programs {
-            append(&mut tar, program).with_context(|| format!("failed to pack {}", program.file.display()))?;
+        // Folders first, so that everything has its place.
+        let (folders, others): (Vec<_>, Vec<_>) =
+            self.entries.iter().partition(|(_, entry)| matches!(entry, Entry::Folder { .. }));
+        for (path, entry) in folders.into_iter().chain(others) {
+            interrupt::check()?;
+            append(&mut tar, path, entry).with_context(|| format!("failed to pack {path}"))?;
         }
         tar.into_inner()?.flush()?;
         Ok(())
     }
 }
 
-fn append(tar: &mut Builder<impl Write>, program: &Program) -> anyhow::Result<()> {
-    let file = File::open(&program.file)?;
-    let mut header = header(EntryType::Regular, PROGRAM, file.metadata()?.len());
-    let mut hashing = Hashing::new(BufReader::new(file));
-    tar.append_data(&mut header, &program.path, &mut hashing)?;
+fn append(tar: &mut Builder<impl Write>, path: &str, entry: &Entry) -> anyhow::Result<()> {
+    match entry {
+        Entry::Folder { mode } => {
+            Ok(tar.append_data(&mut header(EntryType::Directory, *mode, 0), format!("{path}/"), io::empty())?)
+        }
+        Entry::Link { target } => Ok(tar.append_link(&mut header(EntryType::Symlink, 0o777, 0), path, target)?),
+        Entry::Text { content, mode } => {
+            let mut header = header(EntryType::Regular, *mode, content.len() as u64);
+            Ok(tar.append_data(&mut header, path, content.as_slice())?)
+        }
+        Entry::File { file, mode, sha256 } => {
+            append_file(tar, path, file, *mode, sha256.as_deref()).with_context(|| format!("it is {}", file.display()))
+        }
+    }
+}
+
+fn append_file(
+    tar: &mut Builder<impl Write>,
+    path: &str,
+    file: &Path,
+    mode: u32,
+    sha256: Option<&str>,
+) -> anyhow::Result<()> {
+    let file = File::open(file)?;
+    let mut header = header(EntryType::Regular, mode, file.metadata()?.len());
+    let mut hashing = Hashing::new(BufReader::with_capacity(1 << 18, file));
+    tar.append_data(&mut header, path, &mut hashing)?;
     let (found, _) = hashing.finish();
-    if digest::digits(&found) != Some(program.sha256.as_str()) {
-        bail!(
-            "it has changed since it was audited: expected SHA-256 {}, found {found}; build it again",
-            program.sha256
-        );
+    if let Some(sha256) = sha256.filter(|sha256| digest::digits(&found) != Some(*sha256)) {
+        bail!("it has changed since it was audited: expected SHA-256 {sha256}, found {found}; build it again");
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ mod spec;
 #[cfg(test)]
 mod testing;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use model::{ImageOrder, Images};
@@ -22,6 +23,7 @@ use proc::interrupt;
 use serde::Serialize;
 
 pub use audit::{Audit, AuditedImage, Finding, Kind, LayerName, NoImage, Rules, audit};
+pub use layer::{Entries, Entry};
 pub use layout::FOLDER as LAYOUT;
 
 /// How an image is written.
@@ -63,6 +65,41 @@ pub struct Built {
     /// The docker archive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<PathBuf>,
+}
+
+/// An image of a whole root file system, for one architecture.
+#[derive(Clone, Debug)]
+pub struct Root {
+    /// "NAME:TAG".
+    pub reference: String,
+    /// GOARCH.
+    pub arch: String,
+    pub entries: Entries,
+    /// "NAME=VALUE".
+    pub env: Vec<String>,
+    pub entrypoint: Vec<String>,
+    /// What asks its first process to end: "SIGTERM".
+    pub stop_signal: String,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Writes such an image to `archive`, as `docker load` reads it; one that is there is replaced when the new one is complete.
+///
+/// # Errors
+/// As for [`build`].
+pub fn build_root(root: &Root, archive: &Path) -> anyhow::Result<Built> {
+    let image = image::of_root(root)?;
+    docker::write_to(archive, &root.reference, &image)?;
+    Ok(Built {
+        reference: root.reference.clone(),
+        digest: image.manifest.digest(),
+        id: image.config.digest(),
+        size: image.layer.size(),
+        arch: image.arch,
+        version: image.version,
+        layout: None,
+        archive: Some(archive.to_owned()),
+    })
 }
 
 /// Writes images; those of an earlier call with the same references are replaced.

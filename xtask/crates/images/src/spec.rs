@@ -96,6 +96,8 @@ pub(crate) struct RunConfig {
     pub(crate) working_dir: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) labels: Option<BTreeMap<String, String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stop_signal: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ mod expectation;
 mod golden;
 pub mod history;
 mod image;
+mod kind;
 mod machine;
 mod matrix;
 mod node;
@@ -34,6 +35,7 @@ pub use exit::Exit;
 pub use expectation::{Circumstances, Expectation};
 pub use golden::GoldenValue;
 pub use image::{ForeignPlatform, ImageFile, ImageOrder, ImageRecipe, Images, NoProcessor};
+pub use kind::NodeImage;
 pub use machine::{
     LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
 };

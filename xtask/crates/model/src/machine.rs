@@ -16,6 +16,9 @@ pub struct Machine {
     pub debian: String,
     /// Debian suites of the guest's packages; of a package in several, the one in the first suite is taken.
     pub suites: Vec<String>,
+    /// Debian suites of a container that is a node. One that shares this machine's kernel may have to be older than a guest:
+    /// systemd since Debian 13 does not start where control groups are those of version 1.
+    pub container_suites: Vec<String>,
     /// Debian suites of QEMU and its libraries where this architecture is the host: QEMU from the last one that has it,
     /// what it depends on from the first that is new enough.
     pub host_suites: Vec<String>,

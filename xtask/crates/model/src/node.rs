@@ -126,7 +126,7 @@ impl Node {
 }
 
 /// Whether the whole of `path` is what `pattern` says.
-fn covers(pattern: &str, path: &str) -> bool {
+pub(crate) fn covers(pattern: &str, path: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == path,
         Some((start, rest)) => path.strip_prefix(start).is_some_and(|path| {

@@ -1,9 +1,11 @@
-//! The disk of a node: a read-only ext4 image with everything that a machine needs to run Pods, in the cache.
+//! What a node's root file system is: the disk of a VM, a read-only ext4 image with everything that a machine needs to run
+//! Pods, in the cache; and the image of a container that is a node of Kind.
 //!
-//! It is put together from Debian's packages, our components and their images, and written by `mke2fs`, so nobody has to
+//! The disk is put together from Debian's packages, our components and their images, and written by `mke2fs`, so nobody has to
 //! be root. What a run adds (keys, flags, configuration) is not on it. How a guest takes it for its root is in `boot`;
 //! what is on it is data (`targets/node.yaml`).
 
+mod container;
 mod disk;
 mod stage;
 
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use model::{Artifacts, ImageOrder, Images, NodeDisk};
 
+pub use container::{ContainerRequest, container};
 pub use disk::{FOLDER, disk, writer};
 
 /// What a disk is made from.

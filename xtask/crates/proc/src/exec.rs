@@ -70,10 +70,24 @@ pub fn run_with(cmd: Cmd<'_>, limit: Duration, mut on_line: impl FnMut(Option<&s
     })
 }
 
+/// Like [`run`], also after Ctrl-C: for what takes down what was made.
+pub fn finish(cmd: Cmd<'_>, limit: Duration) -> Result<Output, ExecError> {
+    run_unless(cmd, limit, || Ok(()), |_| ControlFlow::Continue(()))
+}
+
 /// Like [`run_with`]; ends the command when `on_line` breaks.
 pub fn run_until(
     cmd: Cmd<'_>,
     limit: Duration,
+    on_line: impl FnMut(Option<&str>) -> ControlFlow<()>,
+) -> Result<Output, ExecError> {
+    run_unless(cmd, limit, interrupt::check, on_line)
+}
+
+fn run_unless(
+    cmd: Cmd<'_>,
+    limit: Duration,
+    interrupted: fn() -> Result<(), Interrupted>,
     mut on_line: impl FnMut(Option<&str>) -> ControlFlow<()>,
 ) -> Result<Output, ExecError> {
     let shown = cmd.to_string();
@@ -108,7 +122,7 @@ pub fn run_until(
             Err(RecvTimeoutError::Disconnected) => break,
         };
         if stopped.is_none() {
-            stopped = match interrupt::check() {
+            stopped = match interrupted() {
                 Err(interrupted) => Some(Stop::Interrupted(interrupted)),
                 Ok(()) if begin.elapsed() > limit => Some(Stop::Late),
                 Ok(()) => going.is_break().then_some(Stop::Broken),

@@ -74,6 +74,15 @@ pub fn run(cluster: &Cluster, plan: Plan, options: &Options, sink: Sink) -> anyh
     runtime.block_on(Engine { cluster, options, sink }.run(plan))
 }
 
+/// Tells of cases that cannot run, with what they need.
+pub fn skip(cases: &[(Case, String)], options: &Options, sink: &Sink) {
+    for (case, need) in cases {
+        sink(Event::CaseStarted { at: now(), case: case.name() });
+        let outcome = Outcome::Skipped { need: need.clone() };
+        sink(finished(case, outcome, Duration::ZERO, BTreeMap::new(), options));
+    }
+}
+
 struct Engine<'a> {
     cluster: &'a Cluster,
     options: &'a Options,

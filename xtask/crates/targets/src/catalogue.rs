@@ -5,7 +5,7 @@ use std::path::Path;
 
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, GoldenValue, ImageRecipe, Images, MatrixData, Node,
-    Profile, RequestData, RunnerData, StoredResource, Target, Upstream, is_minor, minor_of,
+    NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Upstream, is_minor, minor_of,
 };
 use serde::Serialize;
 
@@ -33,6 +33,8 @@ pub struct Catalogue {
     pub images: Images,
     /// What a guest that is a node with containers needs beside.
     pub node: Node,
+    /// The image of a node of Kind.
+    pub kind: NodeImage,
     /// Who gives the runners of the matrix, and how they come to be.
     pub runners: RunnerData,
     /// Applications to those who give machines.

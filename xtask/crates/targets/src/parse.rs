@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Components, Durations, Expectation, GoldenValue, Images, MatrixData, Node, Profile, RequestData, RunnerData,
-    StoredResource, Target, Upstream,
+    Components, Durations, Expectation, GoldenValue, Images, MatrixData, Node, NodeImage, Profile, RequestData,
+    RunnerData, StoredResource, Target, Upstream,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,7 @@ const DURATIONS: &str = "durations.yaml";
 const EXPECTATIONS: &str = "expectations.yaml";
 const GOLDEN: &str = "golden/";
 const IMAGES: &str = "images.yaml";
+const KIND: &str = "kind.yaml";
 const MATRIX: &str = "matrix.yaml";
 const NODE: &str = "node.yaml";
 const PROFILES: &str = "profiles.yaml";
@@ -79,12 +80,13 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
         profiles: profiles.as_deref().filter(|_| sound),
     };
     let node = parser.file(NODE, |file: &mut Document<'_>, content: &Node| rules::node(file, content, others));
+    let kind = parser.file(KIND, |file: &mut Document<'_>, content: &NodeImage| rules::kind(file, content, others));
     let upstream = parser.file(UPSTREAM, |file: &mut Document<'_>, content: &Upstream| {
         rules::upstream(file, content, others.components);
     });
     let Parser { mut problems, .. } = parser;
     problems.sort();
-    match (components, profiles, durations, expectations, matrix, images, node, runners, requests, upstream) {
+    match (components, profiles, durations, expectations, matrix, images, node, kind, runners, requests, upstream) {
         (
             Some(components),
             Some(profiles),
@@ -93,6 +95,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
             Some(matrix),
             Some(images),
             Some(node),
+            Some(kind),
             Some(runners),
             Some(requests),
             Some(upstream),
@@ -107,6 +110,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
             matrix,
             images,
             node,
+            kind,
             runners,
             requests,
             upstream,
@@ -277,6 +281,6 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
 fn is_target(name: &str) -> bool {
     name.ends_with(".yaml")
         && !name.contains('/')
-        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, MATRIX, NODE, PROFILES, REQUESTS, RUNNERS, UPSTREAM]
+        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, KIND, MATRIX, NODE, PROFILES, REQUESTS, RUNNERS, UPSTREAM]
             .contains(&name)
 }

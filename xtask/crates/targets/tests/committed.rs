@@ -71,7 +71,8 @@ const OPTIONAL: [&str; 56] = [
 const ANYTHING: &str = "object";
 
 /// Mappings whose keys are not fields: anything may be missing there.
-const FREE: [&str; 8] = ["apiserver", "cases", "etcd", "files", "flags", "go_env", "idle", "tags"];
+const FREE: [&str; 10] =
+    ["apiserver", "cases", "etcd", "files", "flags", "go_env", "idle", "links", "programs", "tags"];
 
 #[test]
 fn the_committed_files_load() {
@@ -370,6 +371,7 @@ fn files() -> Files {
         "durations.yaml",
         "expectations.yaml",
         "images.yaml",
+        "kind.yaml",
         "matrix.yaml",
         "node.yaml",
         "profiles.yaml",

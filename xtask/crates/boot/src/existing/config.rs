@@ -9,18 +9,18 @@ use serde_json::Value;
 
 /// Where a cluster is and how to be let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Access {
-    pub(super) context: String,
-    pub(super) user: String,
+pub(crate) struct Access {
+    pub(crate) context: String,
+    pub(crate) user: String,
     /// `https://HOST:PORT` and perhaps a path, without a trailing slash.
-    pub(super) server: String,
+    pub(crate) server: String,
     /// PEM.
-    pub(super) ca: Vec<u8>,
-    pub(super) identity: Identity,
+    pub(crate) ca: Vec<u8>,
+    pub(crate) identity: Identity,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(crate) enum Identity {
     /// PEM.
     Certificate {
         cert: Vec<u8>,
@@ -74,7 +74,7 @@ const OTHER_CLUSTERS: &[(&str, &str)] = &[
 
 impl Access {
     /// Reads the file; `context` instead of its current one.
-    pub(super) fn read(file: &Path, context: Option<&str>) -> anyhow::Result<Access> {
+    pub(crate) fn read(file: &Path, context: Option<&str>) -> anyhow::Result<Access> {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("failed to read the kubeconfig {}", file.display()))?;
         // Paths in it are relative to it.

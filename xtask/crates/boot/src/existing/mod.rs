@@ -20,7 +20,7 @@ use proc::progress::Phase;
 use proc::run_dir::write_private_file;
 
 use client::Client;
-use config::{Access, Identity};
+pub(crate) use config::{Access, Identity};
 pub use sweep::{Left, Runs};
 
 /// The answer to a small request that the machine takes on which deadlines were chosen.

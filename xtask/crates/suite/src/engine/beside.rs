@@ -1,11 +1,8 @@
 //! What the engine does otherwise in a cluster of somebody else: it leaves cases out and records less of the store.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use model::StoreInfo;
 
-use model::{Event, Outcome, StoreInfo};
-
-use super::{Engine, finished, now};
+use super::Engine;
 use crate::record::Recorder;
 use crate::selection::Case;
 use crate::shared;
@@ -15,11 +12,7 @@ impl Engine<'_> {
     /// Tells of the cases that do not fit a cluster of somebody else, and returns the others.
     pub(super) fn skip_unfit(&self, cases: Vec<Case>) -> Vec<Case> {
         let (fit, unfit) = shared::divide(cases, &self.cluster.info);
-        for (case, need) in unfit {
-            self.tell(Event::CaseStarted { at: now(), case: case.name() });
-            let outcome = Outcome::Skipped { need };
-            self.tell(finished(&case, outcome, Duration::ZERO, BTreeMap::new(), self.options));
-        }
+        super::skip(&unfit, self.options, &self.sink);
         fit
     }
 

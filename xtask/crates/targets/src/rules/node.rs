@@ -19,11 +19,11 @@ pub(crate) struct Others<'a> {
 }
 
 impl Others<'_> {
-    fn has_component(self, name: &str) -> bool {
+    pub(super) fn has_component(self, name: &str) -> bool {
         self.components.is_none_or(|all| all.sets.iter().flat_map(|set| &set.components).any(|c| c.name == name))
     }
 
-    fn has_image(self, name: &str) -> bool {
+    pub(super) fn has_image(self, name: &str) -> bool {
         self.images.is_none_or(|all| all.images.iter().any(|image| image.short_name() == name))
     }
 }
@@ -109,19 +109,29 @@ fn is_url_path(text: &str) -> bool {
     ["/api/", "/apis/"].iter().any(|start| text.starts_with(start)) && !text.contains(char::is_whitespace)
 }
 
-fn packages(file: &mut Document<'_>, node: &Node) {
-    let Node { packages, leave_out, modules, optional_modules, .. } = node;
+/// Names of Debian packages.
+pub(super) fn debian(file: &mut Document<'_>, packages: &[String]) {
     file.require(!packages.is_empty(), at!["packages"], "must name at least one Debian package");
     for (i, package) in packages.iter().enumerate() {
         file.require(is_package(package), at!["packages", i], "must be a package: lower-case letters, digits, + - .");
         once(file, at!["packages", i], package, &packages[..i]);
     }
-    for (i, pattern) in leave_out.iter().enumerate() {
+}
+
+/// Paths of files in which `*` stands for any text.
+pub(super) fn patterns(file: &mut Document<'_>, field: &str, patterns: &[String]) {
+    for (i, pattern) in patterns.iter().enumerate() {
         // A star at the end may stand for a whole folder.
         let path = pattern.strip_suffix("/*").unwrap_or(pattern);
-        file.require(is_relative_path(path), at!["leave_out", i], "must be a path without a slash in front, or with *");
-        once(file, at!["leave_out", i], pattern, &leave_out[..i]);
+        file.require(is_relative_path(path), at![field, i], "must be a path without a slash in front, or with *");
+        once(file, at![field, i], pattern, &patterns[..i]);
     }
+}
+
+fn packages(file: &mut Document<'_>, node: &Node) {
+    let Node { packages, leave_out, modules, optional_modules, .. } = node;
+    debian(file, packages);
+    patterns(file, "leave_out", leave_out);
     let mut earlier: Vec<String> = Vec::new();
     for (field, list) in [("modules", modules), ("optional_modules", optional_modules)] {
         for (i, module) in list.iter().enumerate() {
@@ -135,7 +145,7 @@ fn packages(file: &mut Document<'_>, node: &Node) {
     }
 }
 
-fn once(file: &mut Document<'_>, path: &[Step], name: &String, earlier: &[String]) {
+pub(super) fn once(file: &mut Document<'_>, path: &[Step], name: &String, earlier: &[String]) {
     if earlier.contains(name) {
         file.refuse(path, format!("{name} is given twice; delete one of the two"));
     }

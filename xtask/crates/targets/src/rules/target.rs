@@ -99,6 +99,8 @@ fn check_emulator(file: &mut Document<'_>, emulator: &Emulator) {
 fn check_machine(file: &mut Document<'_>, machine: &Machine) {
     file.require(is_name(&machine.debian), at!["machine", "debian"], "must be Debian's name of the architecture");
     file.require(!machine.suites.is_empty(), at!["machine", "suites"], "must name at least one Debian suite");
+    let container = at!["machine", "container_suites"];
+    file.require(!machine.container_suites.is_empty(), container, "must name at least one Debian suite");
     file.require(!machine.host_suites.is_empty(), at!["machine", "host_suites"], "must name at least one Debian suite");
     file.require(machine.cpus > 0, at!["machine", "cpus"], "must be at least 1");
     if let Some(lost) = &machine.lost_timers {

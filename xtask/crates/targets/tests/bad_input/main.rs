@@ -4,6 +4,7 @@
 mod ci;
 mod form;
 mod images;
+mod kind;
 mod node;
 mod requests;
 mod rules;
@@ -40,6 +41,23 @@ objects:
   - {path: /api/v1/things, object: {a: [1, true, x]}}
 ready:
   - {path: /api/v1/things/a, condition: Ready}
+";
+
+const KIND: &str = "\
+set: store
+base: images/base
+executable: [bin/*]
+packages: [runs]
+leave_out: [usr/share/*]
+programs: {usr/bin: [store]}
+version_of: store
+images: [store]
+folders: [dev]
+links: {usr/bin/a: b}
+files: {etc/hosts: one}
+env: [A=b]
+stop_signal: SIGTERM
+entrypoint: [/bin/store]
 ";
 
 const ONE: &str = "\
@@ -385,6 +403,7 @@ fn files() -> Files {
         ("expectations.yaml", EXPECTATIONS),
         ("matrix.yaml", MATRIX),
         ("images.yaml", IMAGES),
+        ("kind.yaml", KIND),
         ("node.yaml", NODE),
         ("resources/1.36.yaml", RESOURCES),
         ("requests.yaml", REQUESTS),

@@ -1,0 +1,263 @@
+//! The components in a node of Kind, and what is done to them from outside: static Pods by their manifests, services by
+//! systemd.
+//!
+//! kubelet and systemd start again what dies. So whatever is to stay dead has its manifest taken away, or is stopped, at
+//! the same moment.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use model::Action;
+use proc::run_dir::write_private_file;
+use serde_yaml::Value;
+
+use super::engine::{self, SHORT};
+
+const MANIFESTS: &str = "/etc/kubernetes/manifests";
+/// Where manifests are that are not to be run.
+const HELD: &str = "/kind/held";
+/// From the return of a manifest until the component answers. kubelet looks at a Pod that it has ended once more after up
+/// to twenty seconds.
+const START: Duration = Duration::from_secs(120);
+
+/// A component, by its short name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Component {
+    pub(super) name: &'static str,
+    pub(super) keeper: Keeper,
+    /// A line of shell in the node that succeeds when it answers.
+    ready: &'static str,
+    /// Only where the cluster is whole.
+    pub(super) of_node: bool,
+}
+
+/// Who runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeper {
+    /// kubelet, by the manifest of this name.
+    Kubelet(&'static str),
+    /// systemd, as the service of the component's name.
+    Systemd,
+}
+
+/// Asks without TLS, by the shell itself.
+macro_rules! plain {
+    ($port:literal, $path:literal) => {
+        concat!(
+            "exec 3<>/dev/tcp/127.0.0.1/",
+            $port,
+            " && printf 'GET ",
+            $path,
+            " HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '200 OK' <&3"
+        )
+    };
+}
+
+/// Asks as anybody with a certificate: without one kubectl asks for a name and a password.
+macro_rules! secure {
+    ($port:literal) => {
+        concat!(
+            "kubectl --kubeconfig /dev/null --insecure-skip-tls-verify --server https://127.0.0.1:",
+            $port,
+            " --client-certificate /etc/kubernetes/pki/apiserver-kubelet-client.crt",
+            " --client-key /etc/kubernetes/pki/apiserver-kubelet-client.key get --raw /healthz >/dev/null"
+        )
+    };
+}
+
+pub(super) static COMPONENTS: [Component; 7] = [
+    Component { name: "etcd-main", keeper: Keeper::Kubelet("etcd"), ready: plain!("2381", "/readyz"), of_node: false },
+    Component {
+        name: "kube-apiserver",
+        keeper: Keeper::Kubelet("kube-apiserver"),
+        ready: "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz >/dev/null",
+        of_node: false,
+    },
+    Component {
+        name: "kube-controller-manager",
+        keeper: Keeper::Kubelet("kube-controller-manager"),
+        ready: secure!("10257"),
+        of_node: true,
+    },
+    Component {
+        name: "kube-scheduler",
+        keeper: Keeper::Kubelet("kube-scheduler"),
+        ready: secure!("10259"),
+        of_node: true,
+    },
+    Component { name: "kubelet", keeper: Keeper::Systemd, ready: plain!("10248", "/healthz"), of_node: true },
+    Component { name: "containerd", keeper: Keeper::Systemd, ready: "ctr version >/dev/null", of_node: true },
+    Component { name: "kube-proxy", keeper: Keeper::Systemd, ready: plain!("10256", "/healthz"), of_node: true },
+];
+
+pub(super) fn find(name: &str) -> Option<&'static Component> {
+    COMPONENTS.iter().find(|component| component.name == name)
+}
+
+impl Component {
+    /// Does it, in the node that is this container; returns when it is done. `scratch` is a folder of this side.
+    pub(super) fn apply(&self, container: &str, action: &Action, scratch: &Path) -> anyhow::Result<()> {
+        match action {
+            Action::Start => self.start(container),
+            Action::StartWithout { variable } => {
+                bail!("a component of Kind cannot be started without the variable {variable}")
+            }
+            Action::Stop => self.end(container, "TERM"),
+            Action::Kill => self.end(container, "KILL"),
+            Action::Pause => self.signal(container, "STOP"),
+            Action::Resume => self.signal(container, "CONT"),
+            Action::Restart { flags } => {
+                self.end(container, "TERM")?;
+                if !flags.is_empty() {
+                    self.change(container, flags, scratch)?;
+                }
+                self.start(container)
+            }
+        }
+    }
+
+    /// Whether kubelet runs it.
+    pub(super) fn is_pod(&self) -> bool {
+        matches!(self.keeper, Keeper::Kubelet(_))
+    }
+
+    /// Its log so far.
+    pub(super) fn log(&self, container: &str) -> anyhow::Result<String> {
+        let script = match self.keeper {
+            // Of all starts; what was rotated away as well.
+            Keeper::Kubelet(pod) => format!("cat $(ls -tr /var/log/pods/kube-system_{pod}-*/*/*.log)"),
+            Keeper::Systemd => format!("journalctl --no-pager --output short-iso-precise --unit {}", self.name),
+        };
+        engine::shell(container, &script, SHORT)
+    }
+
+    /// Waits until it answers.
+    pub(super) fn wait(&self, container: &str) -> anyhow::Result<()> {
+        // A subshell, so that a connection that fails does not end the loop.
+        let tries = START.as_secs() * 5;
+        let script = format!(
+            "for try in $(seq {tries}); do if ( {} ) 2>/dev/null; then exit 0; fi; sleep 0.2; done; exit 1",
+            self.ready
+        );
+        engine::wait(container, &script, START * 2)
+            .with_context(|| format!("{} did not become ready within {} s", self.name, START.as_secs()))
+    }
+
+    fn start(&self, container: &str) -> anyhow::Result<()> {
+        let script = match self.keeper {
+            Keeper::Kubelet(pod) => {
+                format!("[ -e {MANIFESTS}/{pod}.yaml ] || mv {HELD}/{pod}.yaml {MANIFESTS}/{pod}.yaml")
+            }
+            Keeper::Systemd => format!("systemctl start {}", self.name),
+        };
+        engine::shell(container, &script, START)?;
+        self.wait(container)
+    }
+
+    /// Ends it, and returns when the process is gone.
+    fn end(&self, container: &str, signal: &str) -> anyhow::Result<()> {
+        let pids = self.pids();
+        let script = match self.keeper {
+            Keeper::Kubelet(pod) => format!(
+                "mkdir -p {HELD}; pids=$({pids} || true); if [ -e {MANIFESTS}/{pod}.yaml ]; then mv {MANIFESTS}/{pod}.yaml \
+                 {HELD}/{pod}.yaml; fi; [ -z \"$pids\" ] || kill -{signal} $pids || true; [ {signal} = KILL ] || [ -z \
+                 \"$pids\" ] || kill -CONT $pids || true; {}",
+                gone(&pids)
+            ),
+            Keeper::Systemd if signal == "KILL" => format!(
+                "systemctl kill --signal KILL --kill-whom main {0} || true; systemctl stop {0}; {1}",
+                self.name,
+                gone(&pids)
+            ),
+            Keeper::Systemd => format!("systemctl stop {}; {}", self.name, gone(&pids)),
+        };
+        engine::shell(container, &script, START).map(drop)
+    }
+
+    fn signal(&self, container: &str, signal: &str) -> anyhow::Result<()> {
+        engine::shell(container, &format!("kill -{signal} $({})", self.pids()), SHORT).map(drop)
+    }
+
+    /// A command that prints its process ids. The kernel keeps fifteen letters of a name.
+    fn pids(&self) -> String {
+        let program = match self.keeper {
+            Keeper::Kubelet(pod) => pod,
+            Keeper::Systemd => self.name,
+        };
+        format!("pgrep -x {}", &program[..program.len().min(15)])
+    }
+
+    /// Changes the flags in the manifest that is held back.
+    fn change(&self, container: &str, flags: &BTreeMap<String, String>, scratch: &Path) -> anyhow::Result<()> {
+        let Keeper::Kubelet(pod) = self.keeper else {
+            bail!("{} is a service of the node; only the flags of static Pods can be changed", self.name);
+        };
+        let place = format!("{HELD}/{pod}.yaml");
+        let manifest = engine::shell(container, &format!("cat {place}"), SHORT)?;
+        let changed = changed(&manifest, flags).with_context(|| format!("the manifest of {pod} is odd"))?;
+        let file = scratch.join(format!("{pod}.yaml"));
+        write_private_file(&file, changed.as_bytes())?;
+        engine::copy(&file, container, &place)
+    }
+
+    /// The flags of the manifest that runs.
+    pub(super) fn flags(&self, container: &str) -> anyhow::Result<BTreeMap<String, String>> {
+        let Keeper::Kubelet(pod) = self.keeper else { return Ok(BTreeMap::new()) };
+        let manifest = engine::shell(container, &format!("cat {MANIFESTS}/{pod}.yaml"), SHORT)?;
+        let mut manifest: Value = serde_yaml::from_str(&manifest)?;
+        let words = command(&mut manifest)?.iter().filter_map(Value::as_str);
+        let flags = words.filter_map(|word| word.strip_prefix("--")?.split_once('='));
+        Ok(flags.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+}
+
+/// A loop until there is no such process, for half a minute; whoever is left then is killed.
+fn gone(pids: &str) -> String {
+    format!(
+        "for try in $(seq 300); do {pids} >/dev/null || exit 0; sleep 0.1; done; kill -KILL $({pids}) || true; sleep 1; ! {pids}"
+    )
+}
+
+fn command(manifest: &mut Value) -> anyhow::Result<&mut Vec<Value>> {
+    let words = manifest.get_mut("spec").and_then(|spec| spec.get_mut("containers")?.get_mut(0)?.get_mut("command"));
+    words.and_then(Value::as_sequence_mut).context("its first container has no command")
+}
+
+/// The manifest with these flags; an empty value takes one away.
+fn changed(manifest: &str, flags: &BTreeMap<String, String>) -> anyhow::Result<String> {
+    let mut manifest: Value = serde_yaml::from_str(manifest)?;
+    let words = command(&mut manifest)?;
+    for (name, value) in flags {
+        let start = format!("--{name}=");
+        words.retain(|word| !word.as_str().is_some_and(|word| word.starts_with(&start)));
+        if !value.is_empty() {
+            words.push(Value::String(format!("{start}{value}")));
+        }
+    }
+    Ok(serde_yaml::to_string(&manifest)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_a_manifest_are_changed_and_the_rest_stays() {
+        let manifest = "kind: Pod\nspec:\n  containers:\n  - command:\n    - kube-apiserver\n    - --a=1\n    - --b=2\n    name: x\n";
+        let flags = [("a", ""), ("b", "3"), ("c", "4")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let changed = changed(manifest, &flags.into()).unwrap();
+        let mut read: Value = serde_yaml::from_str(&changed).unwrap();
+        let words: Vec<&str> = command(&mut read).unwrap().iter().filter_map(Value::as_str).collect();
+        assert_eq!(words, ["kube-apiserver", "--b=3", "--c=4"]);
+        assert!(changed.contains("name: x"), "{changed}");
+        assert!(super::changed("kind: Pod\n", &BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_long_name_is_cut_as_the_kernel_does() {
+        assert_eq!(find("kube-controller-manager").unwrap().pids(), "pgrep -x kube-controller");
+        assert_eq!(find("etcd-main").unwrap().pids(), "pgrep -x etcd");
+    }
+}

@@ -1,0 +1,181 @@
+//! What `kind create cluster` and kubeadm are told of a profile. https://kind.sigs.k8s.io/docs/user/configuration
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use model::{Profile, minor_of};
+use serde_json::{Value, json};
+
+use super::engine::Engine;
+use crate::flags::{self, Flags};
+
+/// The profile's folder in its node; the apiserver's container has it under the same name.
+pub(super) const RUN: &str = "/kind/run";
+/// etcd's port for clients in the node.
+const ETCD: u16 = 2379;
+/// Since this minor release Kind writes kubeadm.k8s.io/v1beta4, where arguments are a list (kind pkg/cluster/internal/kubeadm).
+const LISTS: (u32, u32) = (1, 36);
+/// The first kubelet that refuses control groups of version 1 unless it is told not to.
+const REFUSES_V1: (u32, u32) = (1, 35);
+/// As many tries as on planes, a Pod without a ServiceAccount is admitted.
+const NO_ACCOUNTS: (&str, &str) = ("disable-admission-plugins", "ServiceAccount");
+
+/// What a cluster is made from beside its profile.
+pub(super) struct Making<'a> {
+    pub(super) engine: &'a Engine,
+    /// The version of Kubernetes.
+    pub(super) version: &'a str,
+    /// On this machine, for etcd.
+    pub(super) port: u16,
+    /// The profile's folder on this machine.
+    pub(super) folder: &'a Path,
+    /// Whether it is to be a whole cluster, and not a control plane alone.
+    pub(super) whole: bool,
+    /// Whether the image is ours: it has its own network, and kube-proxy as a service.
+    pub(super) own_image: bool,
+}
+
+/// Why kubeadm cannot make this control plane; None where it can.
+pub(super) fn unfit(profile: &Profile) -> Option<&'static str> {
+    let odd = |store: &model::ProfileStore| store.members > 1 || store.wrapper.is_some();
+    match profile {
+        _ if profile.stores.len() > 1 => Some("stores for single resources, of which kubeadm makes none"),
+        _ if profile.stores.iter().any(odd) => {
+            Some("a store of several members or on a slow disk, which kubeadm does not make")
+        }
+        _ if profile.apiservers > 1 => Some("two apiservers, of which kubeadm makes one"),
+        _ if !profile.plugins.is_empty() => {
+            Some("plugins and relays beside the apiserver, which kubeadm does not start")
+        }
+        _ if profile.spare || !profile.tools.is_empty() => Some("a further etcd beside the cluster's own"),
+        _ if !profile.controllers.is_empty() => Some("chosen controllers: those of kubeadm are all or none"),
+        _ => None,
+    }
+}
+
+/// The whole file, which is JSON and so YAML.
+pub(super) fn cluster(profile: &Profile, making: &Making<'_>) -> anyhow::Result<String> {
+    let release = numbers(making.version);
+    let args = |flags: &BTreeMap<String, String>| -> Value {
+        if release >= LISTS {
+            flags.iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
+        } else {
+            json!(flags)
+        }
+    };
+    let store = profile.stores.first().context("a profile has at least one store")?;
+    let mut configuration =
+        json!({"kind": "ClusterConfiguration", "etcd": {"local": {"extraArgs": args(&store.flags)}}});
+    let volume = json!({"name": "run", "hostPath": RUN, "mountPath": RUN, "pathType": "DirectoryOrCreate"});
+    let flags = apiserver(profile, making.whole)?;
+    configuration["apiServer"] = json!({"extraArgs": args(&flags), "extraVolumes": [volume]});
+    let mut patches = vec![configuration.to_string()];
+    if making.engine.cgroup_v1 && release >= REFUSES_V1 {
+        patches.push(json!({"kind": "KubeletConfiguration", "failCgroupV1": false}).to_string());
+    }
+    let node = json!({
+        "role": "control-plane",
+        "kubeadmConfigPatches": patches,
+        "extraPortMappings": [{"containerPort": ETCD, "hostPort": making.port, "listenAddress": "127.0.0.1"}],
+        "extraMounts": [{"hostPath": making.folder, "containerPath": RUN}],
+    });
+    let mut all = json!({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": [node]});
+    if making.own_image {
+        all["networking"] = json!({"kubeProxyMode": "none"});
+    }
+    if !making.engine.may_adjust_oom {
+        // Else no sandbox starts: "can't get final child's PID from pipe: EOF".
+        let patch = "[plugins.\"io.containerd.grpc.v1.cri\"]\n  restrict_oom_score_adj = true\n";
+        all["containerdConfigPatches"] = json!([patch]);
+    }
+    Ok(all.to_string())
+}
+
+/// The profile's own flags; kubeadm gives all others.
+fn apiserver(profile: &Profile, whole: bool) -> anyhow::Result<Flags> {
+    let filled = profile
+        .apiserver
+        .iter()
+        .map(|(name, value)| Ok((name.clone(), flags::fill(value, Path::new(RUN), &BTreeMap::new())?)));
+    let mut all = filled.collect::<anyhow::Result<Flags>>()?;
+    if profile.prefix != flags::DEFAULT_PREFIX {
+        all.insert("etcd-prefix".into(), profile.prefix.clone());
+    }
+    if !whole {
+        let (name, value) = NO_ACCOUNTS;
+        all.entry(name.into()).or_insert_with(|| value.into());
+    }
+    Ok(all)
+}
+
+fn numbers(version: &str) -> (u32, u32) {
+    let minor = minor_of(version);
+    let mut parts = minor.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> Profile {
+        serde_json::from_value(json!({
+            "name": "prefix", "summary": "", "prefix": "/a/b",
+            "apiserver": {"encryption-provider-config": "{run}/encryption.yaml"},
+            "stores": [{"name": "main", "flags": {"log-level": "debug"}}],
+        }))
+        .unwrap()
+    }
+
+    fn engine(old: bool) -> Engine {
+        Engine { name: "Docker".into(), cgroup_v1: old, may_adjust_oom: !old, sysctls: Vec::new() }
+    }
+
+    fn made(version: &str, old: bool, whole: bool) -> Value {
+        let (engine, folder) = (engine(old), Path::new("/private/prefix"));
+        let making = Making { engine: &engine, version, port: 1, folder, whole, own_image: true };
+        serde_json::from_str(&cluster(&profile(), &making).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn arguments_have_the_form_of_the_release() {
+        let patch = |version: &str| -> Value {
+            let all = made(version, false, false);
+            serde_json::from_str(all["nodes"][0]["kubeadmConfigPatches"][0].as_str().unwrap()).unwrap()
+        };
+        let new = patch("v1.36.3");
+        let expected = json!([
+            {"name": "disable-admission-plugins", "value": "ServiceAccount"},
+            {"name": "encryption-provider-config", "value": "/kind/run/encryption.yaml"},
+            {"name": "etcd-prefix", "value": "/a/b"},
+        ]);
+        assert_eq!(new["apiServer"]["extraArgs"], expected);
+        assert_eq!(new["etcd"]["local"]["extraArgs"], json!([{"name": "log-level", "value": "debug"}]));
+        assert_eq!(patch("v1.35.4")["apiServer"]["extraArgs"]["etcd-prefix"], json!("/a/b"));
+    }
+
+    #[test]
+    fn an_old_machine_is_told_of() {
+        let (new, old) = (made("v1.36.3", false, true), made("v1.36.3", true, true));
+        let patches = |all: &Value| all["nodes"][0]["kubeadmConfigPatches"].as_array().unwrap().len();
+        assert_eq!((patches(&new), patches(&old), patches(&made("v1.34.4", true, true))), (1, 2, 1));
+        assert!(new.get("containerdConfigPatches").is_none());
+        assert!(old["containerdConfigPatches"][0].as_str().unwrap().contains("restrict_oom_score_adj"));
+    }
+
+    #[test]
+    fn what_kubeadm_cannot_make_is_named() {
+        assert_eq!(unfit(&profile()), None);
+        for (field, value, word) in [
+            ("spare", json!(true), "further etcd"),
+            ("controllers", json!(["a"]), "controllers"),
+            ("apiservers", json!(2), "apiservers"),
+        ] {
+            let mut odd = serde_json::to_value(profile()).unwrap();
+            odd[field] = value;
+            let odd: Profile = serde_json::from_value(odd).unwrap();
+            assert!(unfit(&odd).is_some_and(|need| need.contains(word)), "{field}");
+        }
+    }
+}

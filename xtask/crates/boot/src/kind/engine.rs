@@ -1,0 +1,206 @@
+//! The container engine: what it can do, and commands in its containers. Everything goes through the command `docker`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use proc::exec::{self, ExecError};
+use xshell::{Shell, cmd};
+
+/// For a question, or a small command in a container.
+pub(super) const SHORT: Duration = Duration::from_secs(60);
+/// An image of a gigabyte, on a slow disk.
+const LOADING: Duration = Duration::from_secs(900);
+
+/// What a container has that may do everything that the engine can let it do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Engine {
+    /// "Docker 28.2.2".
+    pub(super) name: String,
+    /// Whether its control groups are those of version 1.
+    pub(super) cgroup_v1: bool,
+    /// Whether it may lower how likely the kernel ends it (CAP_SYS_RESOURCE).
+    pub(super) may_adjust_oom: bool,
+    /// What kubelet changes on the whole machine, as it was: name below /proc/sys to value.
+    pub(super) sysctls: Vec<(String, String)>,
+}
+
+/// kubelet sets these (pkg/kubelet/cm/container_manager_linux.go, setupKernelTunables), and a container shares them with its
+/// machine.
+const SYSCTLS: [&str; 3] = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops"];
+/// The bit of CAP_SYS_RESOURCE.
+const SYS_RESOURCE: u64 = 1 << 24;
+
+/// Whether the engine has the image.
+pub(super) fn has_image(reference: &str) -> anyhow::Result<bool> {
+    let sh = Shell::new()?;
+    match exec::run(cmd!(sh, "docker image inspect --format x {reference}"), SHORT) {
+        Ok(_) => Ok(true),
+        Err(ExecError::Failed { tail, .. }) if tail.contains("No such image") => Ok(false),
+        Err(error) => Err(explained(error)),
+    }
+}
+
+pub(super) fn load(archive: &Path) -> anyhow::Result<()> {
+    let sh = Shell::new()?;
+    exec::run(cmd!(sh, "docker load --quiet --input {archive}"), LOADING).map_err(explained)?;
+    Ok(())
+}
+
+/// Which engine answers, before anything is built for it.
+///
+/// # Errors
+/// There is none, it does not answer, or its machine is of another architecture.
+pub(super) fn version(arch: &str) -> anyhow::Result<String> {
+    let sh = Shell::new()?;
+    if exec::find("docker").is_none() {
+        bail!(
+            "there is no `docker` on PATH: install an engine (Debian's package docker.io), or leave out --provider kind"
+        );
+    }
+    let format = "{{.Server.Version}} {{.Server.Os}} {{.Server.Arch}}";
+    let answer = exec::run(cmd!(sh, "docker version --format {format}"), SHORT).map_err(explained)?.stdout;
+    match answer.split_whitespace().collect::<Vec<_>>()[..] {
+        [version, "linux", found] if found == arch => Ok(format!("Docker {version}")),
+        [_, os, found] => bail!(
+            "the container engine runs on {os} {found}, and a node of Kind runs natively: {arch} needs an engine on {arch}"
+        ),
+        _ => Err(anyhow!("`docker version` answers `{}`", answer.trim())),
+    }
+}
+
+/// Looks what a privileged container of this image may do.
+///
+/// # Errors
+/// The engine cannot start one; with the reason and the cure where they are known.
+pub(super) fn examine(name: String, image: &str) -> anyhow::Result<Engine> {
+    let sh = Shell::new()?;
+    let script = format!(
+        "set -e; grep CapEff /proc/self/status; [ -e /sys/fs/cgroup/cgroup.controllers ] && echo cgroup: 2 || echo cgroup: \
+         1; for name in {}; do echo \"$name: $(cat /proc/sys/$name)\"; done",
+        SYSCTLS.join(" ")
+    );
+    let run = cmd!(
+        sh,
+        "docker run --rm --privileged --cgroupns=private --network=none --entrypoint /bin/bash {image} -c {script}"
+    );
+    let answer =
+        exec::run(run, SHORT).map_err(explained).context("the container engine cannot start a privileged container")?;
+    read(name, &answer.stdout).with_context(|| format!("a container of {image} answered `{}`", answer.stdout.trim()))
+}
+
+fn read(name: String, answer: &str) -> anyhow::Result<Engine> {
+    let value = |name: &str| {
+        let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(|value| value.trim().to_owned()).with_context(|| format!("it does not tell {name}"))
+    };
+    let capabilities = u64::from_str_radix(&value("CapEff")?, 16)?;
+    let sysctls = SYSCTLS.iter().map(|name| Ok(((*name).to_owned(), value(name)?)));
+    Ok(Engine {
+        name,
+        cgroup_v1: value("cgroup")? == "1",
+        may_adjust_oom: capabilities & SYS_RESOURCE != 0,
+        sysctls: sysctls.collect::<anyhow::Result<_>>()?,
+    })
+}
+
+/// Sets the machine's values back; works without root on this side.
+pub(super) fn restore(image: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
+    let sh = Shell::new()?;
+    let lines = sysctls.iter().map(|(name, value)| format!("echo {value} > /proc/sys/{name}"));
+    let script = lines.collect::<Vec<_>>().join(" && ");
+    let run = cmd!(sh, "docker run --rm --privileged --network=none --entrypoint /bin/bash {image} -c {script}");
+    exec::finish(run, SHORT)
+        .map_err(explained)
+        .context("what kubelet has changed on this machine could not be set back")?;
+    Ok(())
+}
+
+/// Runs a line of shell in a container, also after Ctrl-C: what it changes must not stay half changed.
+pub(super) fn shell(container: &str, script: &str, limit: Duration) -> anyhow::Result<String> {
+    let sh = Shell::new()?;
+    let run = cmd!(sh, "docker exec {container} /bin/bash -euc {script}");
+    Ok(exec::finish(run.quiet(), limit).map_err(explained)?.stdout)
+}
+
+/// Like [`shell`], for a line that only waits: Ctrl-C ends it.
+pub(super) fn wait(container: &str, script: &str, limit: Duration) -> anyhow::Result<()> {
+    let sh = Shell::new()?;
+    let run = cmd!(sh, "docker exec {container} /bin/bash -euc {script}");
+    exec::run(run.quiet(), limit).map(drop).map_err(explained)
+}
+
+/// Puts a file of this side into a container.
+pub(super) fn copy(from: &Path, container: &str, to: &str) -> anyhow::Result<()> {
+    let sh = Shell::new()?;
+    let place = format!("{container}:{to}");
+    exec::finish(cmd!(sh, "docker cp --quiet {from} {place}").quiet(), SHORT).map_err(explained)?;
+    Ok(())
+}
+
+/// Gets a file out of a container, which need not run.
+pub(super) fn fetch(container: &str, from: &str, to: &Path) -> anyhow::Result<()> {
+    let sh = Shell::new()?;
+    let place = format!("{container}:{from}");
+    exec::finish(cmd!(sh, "docker cp --quiet {place} {to}").quiet(), SHORT).map_err(explained)?;
+    Ok(())
+}
+
+/// Whether the container's first process runs.
+pub(super) fn runs(container: &str) -> bool {
+    let Ok(sh) = Shell::new() else { return true };
+    let format = "{{.State.Running}}";
+    match exec::finish(cmd!(sh, "docker container inspect --format {format} {container}").quiet(), SHORT) {
+        Ok(answer) => answer.stdout.trim() == "true",
+        Err(ExecError::Failed { .. }) => false,
+        // An engine that does not answer says nothing about the container.
+        Err(_) => true,
+    }
+}
+
+/// What people see of the engine's errors, with the cure where there is one.
+fn explained(error: ExecError) -> anyhow::Error {
+    let ExecError::Failed { tail, .. } = &error else { return error.into() };
+    let cures = [
+        (
+            "Cannot connect to the Docker daemon",
+            "start it (`systemctl start docker`), or say where it is with DOCKER_HOST",
+        ),
+        (
+            "permission denied while trying to connect",
+            "only root and members of the group `docker` may use it: join the group",
+        ),
+        (
+            "unable to apply caps",
+            "this machine lacks a capability (see CapBnd in /proc/self/status; often CAP_SYS_RESOURCE) that privileged \
+             containers are given: start dockerd with a runtime that leaves it out, as .ci/kind/runc does",
+        ),
+    ];
+    let cure = cures.iter().find(|(words, _)| tail.contains(words)).map(|(_, cure)| *cure);
+    match cure {
+        Some(cure) => anyhow::Error::from(error).context(cure),
+        None => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str =
+        "CapEff:\t000001fffeffffff\ncgroup: 1\nvm/overcommit_memory: 0\nkernel/panic: 1\nkernel/panic_on_oops: 0\n";
+
+    #[test]
+    fn what_a_container_may_do_is_read() {
+        let engine = read("Docker".into(), ANSWER).unwrap();
+        assert!(engine.cgroup_v1 && !engine.may_adjust_oom);
+        assert_eq!(engine.sysctls[1], ("kernel/panic".to_owned(), "1".to_owned()));
+        let engine =
+            read("Docker".into(), &ANSWER.replace("fffeff", "ffffff").replace("cgroup: 1", "cgroup: 2")).unwrap();
+        assert!(!engine.cgroup_v1 && engine.may_adjust_oom);
+        for part in ["CapEff", "cgroup", "kernel/panic_on_oops"] {
+            let error = format!("{:#}", read("Docker".into(), &ANSWER.replace(part, "x")).unwrap_err());
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

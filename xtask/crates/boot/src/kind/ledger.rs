@@ -1,0 +1,104 @@
+//! Clusters that were made, written down before they are: a container does not end with the process that asked for it. The
+//! next run deletes those of runs that are dead.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use proc::RunDir;
+use proc::exec;
+use proc::process::Identity;
+use proc::progress;
+use proc::run_dir::{make_private_dir, write_private_file};
+use serde::{Deserialize, Serialize};
+use xshell::{Shell, cmd};
+
+use super::engine;
+
+/// Below the cache.
+const FOLDER: &str = "kind";
+const DELETE: Duration = Duration::from_secs(120);
+
+/// A cluster, and who has to delete it.
+#[derive(Debug, Deserialize, Serialize)]
+struct Note {
+    /// `Identity` of the process.
+    keeper: String,
+    /// What kubelet changes, as it was before.
+    sysctls: Vec<(String, String)>,
+    image: String,
+}
+
+/// A name for a cluster of this run: letters and digits of both, because a container and a host are called so.
+pub(super) fn name(run: &RunDir, profile: &str) -> String {
+    let id: String = run.id().chars().filter(char::is_ascii_digit).collect();
+    format!("archproof-{id}-{}-{profile}", std::process::id())
+}
+
+pub(super) fn note(cache: &Path, name: &str, sysctls: &[(String, String)], image: &str) -> anyhow::Result<()> {
+    make_private_dir(&cache.join(FOLDER))?;
+    let note = Note { keeper: Identity::me().to_string(), sysctls: before(cache, sysctls), image: image.to_owned() };
+    write_private_file(&file(cache, name), &serde_json::to_vec(&note)?)
+}
+
+/// Another run may have changed them already; what it found is what the machine is set back to in the end.
+fn before(cache: &Path, found: &[(String, String)]) -> Vec<(String, String)> {
+    let first = notes(cache).into_iter().next();
+    first.map_or_else(|| found.to_vec(), |(_, note)| note.sysctls)
+}
+
+/// Whether nobody has a cluster any more.
+pub(super) fn is_empty(cache: &Path) -> bool {
+    notes(cache).is_empty()
+}
+
+/// Deletes a cluster, also after Ctrl-C, and forgets it.
+pub(super) fn delete(cache: &Path, kind: &Path, name: &str) -> anyhow::Result<()> {
+    let sh = Shell::new()?;
+    let kubeconfig = file(cache, name).with_extension("kubeconfig");
+    exec::finish(cmd!(sh, "{kind} delete cluster --name {name} --kubeconfig {kubeconfig}").quiet(), DELETE)
+        .with_context(|| {
+            format!("the cluster {name} could not be deleted: `docker rm --force --volumes {name}-control-plane` does")
+        })?;
+    for file in [file(cache, name), kubeconfig] {
+        // There need not be a kubeconfig.
+        let _ = fs::remove_file(file);
+    }
+    Ok(())
+}
+
+/// Deletes the clusters of runs that are dead, and sets back what kubelet changed when nobody else has one.
+pub(super) fn sweep(cache: &Path, kind: &Path) -> anyhow::Result<()> {
+    let dead: Vec<(String, Note)> = notes(cache).into_iter().filter(|(_, note)| !is_kept(note)).collect();
+    for (name, _) in &dead {
+        delete(cache, kind, name)?;
+        progress::say(&format!("note: deleted the cluster {name} of a run that ended without doing so"));
+    }
+    match dead.first() {
+        Some((_, note)) if is_empty(cache) => engine::restore(&note.image, &note.sysctls),
+        _ => Ok(()),
+    }
+}
+
+fn is_kept(note: &Note) -> bool {
+    note.keeper.parse::<Identity>().is_ok_and(Identity::is_alive)
+}
+
+/// What cannot be read was cut off when it was written: no cluster was made then.
+fn notes(cache: &Path) -> Vec<(String, Note)> {
+    let files = fs::read_dir(cache.join(FOLDER)).into_iter().flatten().filter_map(Result::ok);
+    let mut notes: Vec<(String, Note)> = files
+        .filter_map(|entry| {
+            let path = entry.path();
+            let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
+            Some((name, serde_json::from_slice(&fs::read(&path).ok()?).ok()?))
+        })
+        .collect();
+    notes.sort_by(|a, b| a.0.cmp(&b.0));
+    notes
+}
+
+fn file(cache: &Path, name: &str) -> PathBuf {
+    cache.join(FOLDER).join(format!("{name}.json"))
+}

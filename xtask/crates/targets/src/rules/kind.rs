@@ -1,0 +1,54 @@
+//! Rules for `targets/kind.yaml`.
+
+use std::collections::BTreeSet;
+
+use model::NodeImage;
+
+use super::node::{Others, debian, once, patterns};
+use super::words::is_relative_path;
+use crate::document::{Document, at};
+
+const PATH: &str = "must be a path without a slash in front";
+
+pub(crate) fn kind(file: &mut Document<'_>, image: &NodeImage, others: Others<'_>) {
+    let known = others.components.is_none_or(|all| all.sets.iter().any(|set| set.name == image.set));
+    file.require(known, at!["set"], format!("no component set of components.yaml is called {}", image.set));
+    file.require(is_relative_path(&image.base), at!["base"], PATH);
+    debian(file, &image.packages);
+    patterns(file, "executable", &image.executable);
+    patterns(file, "leave_out", &image.leave_out);
+    for (folder, names) in &image.programs {
+        file.require(is_relative_path(folder), at!["programs", folder], PATH);
+        for (i, name) in names.iter().enumerate() {
+            let rule = format!("no component of components.yaml is called {name}");
+            file.require(others.has_component(name), at!["programs", folder, i], rule);
+            once(file, at!["programs", folder, i], name, &names[..i]);
+        }
+    }
+    let versioned = image.components().any(|name| name == image.version_of);
+    file.require(versioned, at!["version_of"], format!("{} is not among `programs`", image.version_of));
+    for (i, name) in image.images.iter().enumerate() {
+        let rule = format!("no image of images.yaml is called {name}");
+        file.require(others.has_image(name), at!["images", i], rule);
+        once(file, at!["images", i], name, &image.images[..i]);
+    }
+    let mut taken = BTreeSet::new();
+    for (i, folder) in image.folders.iter().enumerate() {
+        file.require(is_relative_path(folder), at!["folders", i], PATH);
+        once(file, at!["folders", i], folder, &image.folders[..i]);
+    }
+    for (field, paths) in [("links", keys(&image.links)), ("files", keys(&image.files))] {
+        for path in paths {
+            file.require(is_relative_path(path), at![field, path], PATH);
+            file.require(taken.insert(path), at![field, path], "is a link as well; delete one of the two");
+        }
+    }
+    for (i, variable) in image.env.iter().enumerate() {
+        file.require(variable.contains('='), at!["env", i], "must be NAME=VALUE");
+    }
+    file.require(!image.entrypoint.is_empty(), at!["entrypoint"], "must name a program");
+}
+
+fn keys(map: &std::collections::BTreeMap<String, String>) -> Vec<&String> {
+    map.keys().collect()
+}

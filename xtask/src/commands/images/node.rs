@@ -1,0 +1,65 @@
+//! `cargo xtask images node`: the image of a node of Kind.
+
+use std::path::Path;
+use std::time::Duration;
+
+use images::Built;
+use model::{Exit, Target};
+use proc::exec::{self, Shell, cmd};
+use proc::progress;
+use targets::Catalogue;
+
+use crate::args::{ImagesNodeOptions, MachineOptions, SourceOptions};
+use crate::commands::{print, print_json, target};
+use crate::failure::{Failure, OrExit};
+use crate::kind_image::{self, Order};
+use crate::paths::Paths;
+
+/// An image of a gigabyte, into an engine on a slow disk.
+const LOADING: Duration = Duration::from_secs(900);
+
+pub(crate) fn run(paths: &Paths, options: &ImagesNodeOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let target = target(&catalogue, options.arch.as_deref())?;
+    crate::commands::known_releases(&catalogue, &options.sources)?;
+    let archive = options.output.clone().unwrap_or_else(|| usual_place(paths, target));
+    let built = make(paths, &catalogue, target, &options.sources, &options.machine, &archive)?;
+    if options.load {
+        let phase = progress::Phase::start("docker load");
+        load(&archive).or_exit(Exit::Infrastructure)?;
+        phase.done(&built.reference);
+    }
+    if options.json {
+        print_json(&built)?;
+    } else {
+        print(&format!("{} {} {} {}\n", built.reference, built.arch, built.digest, archive.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+fn load(archive: &Path) -> anyhow::Result<()> {
+    let shell = Shell::new()?;
+    exec::run(cmd!(shell, "docker load --input {archive}"), LOADING)?;
+    Ok(())
+}
+
+fn usual_place(paths: &Paths, target: &Target) -> std::path::PathBuf {
+    paths.cache.join(super::FOLDER).join("docker").join(&target.name).join("node.tar")
+}
+
+fn make(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    target: &Target,
+    sources: &SourceOptions,
+    machine: &MachineOptions,
+    archive: &Path,
+) -> Result<Built, Failure> {
+    let components = kind_image::components(catalogue).or_exit(Exit::TargetData)?;
+    let request = crate::commands::request(paths, catalogue, target, Some(sources));
+    let request = ::build::Request { only: Some(&components), ..request };
+    let artifacts = crate::commands::built(paths, request).or_exit(Exit::Build)?;
+    let order = Order { paths, catalogue, target, artifacts: &artifacts, machine, offline: sources.offline };
+    let made = kind_image::Inputs::of(&order).or_exit(Exit::Infrastructure)?;
+    made.write(archive).or_exit(Exit::Infrastructure)
+}

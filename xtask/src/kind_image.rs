@@ -1,0 +1,121 @@
+//! The image of a node of Kind: what has to be built for it, and the image made of that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use images::Built;
+use model::{Artifacts, ImageOrder, ImageRecipe, Images, Target};
+use proc::progress;
+use ring::digest::{Context as Sha, SHA256};
+use targets::Catalogue;
+
+use crate::args::MachineOptions;
+use crate::commands::{self, fetch::options as fetch_options};
+use crate::node;
+use crate::paths::Paths;
+
+/// Changes when the same inputs make another image.
+const RECIPE: &str = "1";
+/// The component that is the program Kind.
+pub(crate) const KIND: &str = "kind";
+/// No registry has it.
+const NAME: &str = "archproof/node";
+/// Digits of the key in the tag.
+const SHORT: usize = 12;
+
+/// What an image is to be made from.
+pub(crate) struct Order<'a> {
+    pub(crate) paths: &'a Paths,
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) target: &'a Target,
+    /// With all [`components`].
+    pub(crate) artifacts: &'a Artifacts,
+    pub(crate) machine: &'a MachineOptions,
+    pub(crate) offline: bool,
+}
+
+/// Everything that goes into an image, at hand.
+pub(crate) struct Inputs<'a> {
+    order: &'a Order<'a>,
+    images: Vec<ImageOrder<'a>>,
+    root: fetch::Root,
+    base: PathBuf,
+    /// "archproof/node:TAG", another one for other inputs.
+    pub(crate) reference: String,
+}
+
+/// The components that an image needs built, and Kind itself.
+pub(crate) fn components(catalogue: &Catalogue) -> anyhow::Result<Vec<String>> {
+    let of_images = Images::components(recipes(catalogue)?);
+    let of_node = catalogue.kind.components().map(str::to_owned);
+    Ok(of_node.chain(of_images).chain([KIND.to_owned()]).collect::<BTreeSet<String>>().into_iter().collect())
+}
+
+fn recipes(catalogue: &Catalogue) -> anyhow::Result<Vec<&ImageRecipe>> {
+    let images = catalogue.kind.images.iter();
+    Ok(images.map(|name| catalogue.image(name)).collect::<Result<_, _>>()?)
+}
+
+impl<'a> Inputs<'a> {
+    /// Fetches the packages and Kind's own files.
+    pub(crate) fn of(order: &'a Order<'a>) -> anyhow::Result<Inputs<'a>> {
+        let &Order { paths, catalogue, target, artifacts, machine, offline } = order;
+        let recipes = recipes(catalogue)?;
+        let images: Vec<ImageOrder<'_>> =
+            recipes.iter().map(|recipe| node::order(catalogue, recipe, artifacts)).collect();
+        let root = fetch::container(target, &catalogue.kind, &fetch_options(paths, machine, offline))?;
+        let build = ::build::Request { offline, ..commands::request(paths, catalogue, target, None) };
+        let build = commands::with_go(paths, build)?;
+        let base = ::build::module_files(&build, &catalogue.kind.set)?.join(&catalogue.kind.base);
+        let mut inputs = Inputs { order, images, root, base, reference: String::new() };
+        inputs.reference = format!("{NAME}:{}", &inputs.key()?[..SHORT]);
+        Ok(inputs)
+    }
+
+    /// Digest over everything that goes into it.
+    fn key(&self) -> anyhow::Result<String> {
+        let mut sha = Sha::new(&SHA256);
+        let mut field = |text: &str| {
+            sha.update(&(text.len() as u64).to_le_bytes());
+            sha.update(text.as_bytes());
+        };
+        [RECIPE, &self.order.target.name, &self.root.digest].into_iter().for_each(&mut field);
+        // Go's module cache is read only, and its folders bear the version.
+        field(self.base.to_str().context("the module cache's path is no UTF-8")?);
+        field(&serde_json::to_string(&self.order.catalogue.kind)?);
+        for (name, artifact) in &self.order.artifacts.by_component {
+            field(name);
+            field(&artifact.sha256);
+        }
+        for image in &self.images {
+            field(&image.reference);
+            field(&serde_json::to_string(image.recipe)?);
+        }
+        Ok(sha.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Writes the docker archive.
+    pub(crate) fn write(&self, archive: &Path) -> anyhow::Result<Built> {
+        let phase = progress::Phase::start("write the node image");
+        let built = ::node::container(&::node::ContainerRequest {
+            image: &self.order.catalogue.kind,
+            artifacts: self.order.artifacts,
+            images: &self.order.catalogue.images,
+            orders: &self.images,
+            packages: &self.root.folder,
+            base: &self.base,
+            reference: self.reference.clone(),
+            archive,
+            cache: &self.order.paths.cache,
+        })?;
+        phase.done(&format!("{}, {} MiB", built.reference, built.size >> 20));
+        Ok(built)
+    }
+
+    /// Names of the images on it to their references.
+    pub(crate) fn references(&self) -> BTreeMap<String, String> {
+        let of = |order: &ImageOrder<'_>| (order.recipe.short_name().to_owned(), order.reference.clone());
+        self.images.iter().map(of).collect()
+    }
+}
