@@ -98,13 +98,12 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
 }
 
 fn tested(job: &Job<'_>, artifacts: &Artifacts, booted: &Booted, log: &EventLog, sink: &Sink) -> Result<(), Exit> {
-    suite::skip(&job.unfit, &job.options, sink);
     if job.cases.is_empty() {
         return Ok(());
     }
     phase(log, "suite", Exit::Infrastructure, || {
         let (resources, golden) = (job.tables)(artifacts);
-        let plan = suite::Plan { cases: job.cases.clone(), resources, golden };
+        let plan = suite::Plan { cases: job.cases.clone(), unfit: job.unfit.clone(), resources, golden };
         suite::run(&booted.cluster, plan, &job.options, Arc::clone(sink))
     })
 }

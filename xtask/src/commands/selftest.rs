@@ -285,7 +285,12 @@ impl Field<'_> {
             values: self.run.values().join(name),
             repeat: format!("cargo xtask selftest --mutant {name} --seed {}", self.seed),
         };
-        let plan = Plan { cases: cases.to_vec(), resources: self.resources.to_vec(), golden: self.golden.to_vec() };
+        let plan = Plan {
+            cases: cases.to_vec(),
+            unfit: Vec::new(),
+            resources: self.resources.to_vec(),
+            golden: self.golden.to_vec(),
+        };
         suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite broke off on `{name}`"))?;
         let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(|e| e.into_inner()));
         Ok((outcomes, begin.elapsed()))

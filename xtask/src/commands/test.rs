@@ -182,6 +182,7 @@ fn tested(
         let release = existing.versions.get("kube-apiserver").map_or("", |version| version.trim_start_matches('v'));
         let plan = Plan {
             cases: job.cases.clone(),
+            unfit: Vec::new(),
             resources: job.catalogue.resources(release).map(<[_]>::to_vec).unwrap_or_default(),
             golden: job.catalogue.golden(release).to_vec(),
         };

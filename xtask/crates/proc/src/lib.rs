@@ -18,7 +18,9 @@ pub mod run_dir;
 mod spawner;
 pub mod store;
 pub mod terminal;
+mod will;
 
 pub use daemon::{Daemon, Spec};
 pub use parallel::side_by_side;
 pub use run_dir::{RunDir, Scratch, Together};
+pub use will::Will;

@@ -33,6 +33,8 @@ pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 /// What to run.
 pub struct Plan {
     pub cases: Vec<Case>,
+    /// Cases for which the cluster has no control plane, with what they need.
+    pub unfit: Vec<(Case, String)>,
     /// The table of stored resources for the server's minor version.
     pub resources: Vec<StoredResource>,
     /// The bytes that stored values of that release must have.
@@ -72,15 +74,6 @@ pub fn run(cluster: &Cluster, plan: Plan, options: &Options, sink: Sink) -> anyh
         .context("failed to start the runtime of the suite")?;
     // Dropping the runtime waits for a control action that is under way, so that teardown finds every component.
     runtime.block_on(Engine { cluster, options, sink }.run(plan))
-}
-
-/// Tells of cases that cannot run, with what they need.
-pub fn skip(cases: &[(Case, String)], options: &Options, sink: &Sink) {
-    for (case, need) in cases {
-        sink(Event::CaseStarted { at: now(), case: case.name() });
-        let outcome = Outcome::Skipped { need: need.clone() };
-        sink(finished(case, outcome, Duration::ZERO, BTreeMap::new(), options));
-    }
 }
 
 struct Engine<'a> {
@@ -132,8 +125,9 @@ enum Done {
 
 impl Engine<'_> {
     async fn run(&self, mut plan: Plan) -> anyhow::Result<()> {
-        let cases = plan.cases.len();
+        let cases = plan.cases.len() + plan.unfit.len();
         self.tell(Event::SuitePlanned { at: now(), cases, seed: self.options.seed });
+        self.skip(std::mem::take(&mut plan.unfit));
         if self.cluster.info.shared.is_some() {
             plan.cases = self.skip_unfit(plan.cases);
         }

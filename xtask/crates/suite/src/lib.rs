@@ -27,7 +27,7 @@ pub use ::judge::{self, decode, decrypt};
 pub use check::{Check, NATIVE_STORE, NODE, Need, Run};
 pub use checks::{all, find};
 pub use ctx::Ctx;
-pub use engine::{Options, Plan, Sink, run, skip};
+pub use engine::{Options, Plan, Sink, run};
 pub use keyring::Keyring;
 pub use selection::{Case, Selection, Unknown};
 pub use shard::{NotAShard, Shard};

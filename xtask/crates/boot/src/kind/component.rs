@@ -130,7 +130,8 @@ impl Component {
             Keeper::Kubelet(pod) => format!("cat $(ls -tr /var/log/pods/kube-system_{pod}-*/*/*.log)"),
             Keeper::Systemd => format!("journalctl --no-pager --output short-iso-precise --unit {}", self.name),
         };
-        engine::shell(container, &script, SHORT)
+        let log = engine::shell(container, &script, SHORT)?;
+        Ok(if self.is_pod() { said(&log) } else { log })
     }
 
     /// Waits until it answers.
@@ -213,6 +214,28 @@ impl Component {
     }
 }
 
+/// What a container has written, without what its runtime puts before each line: "2026-11-22T18:00:00Z stderr F ". A line
+/// that the runtime has cut has a P there, and goes on in the next.
+/// <https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md>
+fn said(log: &str) -> String {
+    let mut all = String::with_capacity(log.len());
+    for line in log.lines() {
+        let mut parts = line.splitn(4, ' ');
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(_), Some("stdout" | "stderr"), Some("P"), text) => all.push_str(text.unwrap_or_default()),
+            (Some(_), Some("stdout" | "stderr"), Some("F"), text) => {
+                all.push_str(text.unwrap_or_default());
+                all.push('\n');
+            }
+            _ => {
+                all.push_str(line);
+                all.push('\n');
+            }
+        }
+    }
+    all
+}
+
 /// A loop until there is no such process, for half a minute; whoever is left then is killed.
 fn gone(pids: &str) -> String {
     format!(
@@ -253,6 +276,12 @@ mod tests {
         assert_eq!(words, ["kube-apiserver", "--b=3", "--c=4"]);
         assert!(changed.contains("name: x"), "{changed}");
         assert!(super::changed("kind: Pod\n", &BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_log_is_what_the_container_wrote() {
+        let log = "t stderr F {\"a\": 1}\nt stdout P one \nt stdout F and the same line\nt stderr F\nodd\n";
+        assert_eq!(said(log), "{\"a\": 1}\none and the same line\n\nodd\n");
     }
 
     #[test]

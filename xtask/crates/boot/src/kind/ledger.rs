@@ -48,6 +48,24 @@ fn before(cache: &Path, found: &[(String, String)]) -> Vec<(String, String)> {
     first.map_or_else(|| found.to_vec(), |(_, note)| note.sysctls)
 }
 
+/// What is done when this process ends without deleting its clusters, as a line of shell: all of it, but for the machine's
+/// values while another run has clusters.
+pub(super) fn will(cache: &Path, names: &[String], sysctls: &[(String, String)], image: &str) -> String {
+    let folder = cache.join(FOLDER);
+    let containers: Vec<String> = names.iter().map(|name| format!("{name}-control-plane")).collect();
+    let notes: Vec<String> = names.iter().map(|name| format!("'{}'", file(cache, name).display())).collect();
+    let values = before(cache, sysctls);
+    let values: Vec<String> = values.iter().map(|(name, value)| format!("echo {value} > /proc/sys/{name}")).collect();
+    format!(
+        "docker rm --force --volumes {}; rm -f {}; ls '{}' | grep -q json || docker run --rm --privileged --network=none \
+         --entrypoint /bin/bash {image} -c '{}'",
+        containers.join(" "),
+        notes.join(" "),
+        folder.display(),
+        values.join("; ")
+    )
+}
+
 /// Whether nobody has a cluster any more.
 pub(super) fn is_empty(cache: &Path) -> bool {
     notes(cache).is_empty()

@@ -23,7 +23,7 @@ use model::{
 use proc::exec;
 use proc::progress::Phase;
 use proc::run_dir::write_private_file;
-use proc::{RunDir, interrupt};
+use proc::{RunDir, Will, interrupt};
 use xshell::{Shell, cmd};
 
 use crate::Topology;
@@ -58,11 +58,14 @@ pub struct Request<'a> {
     pub cache: &'a Path,
 }
 
+/// Writes a docker archive to a file.
+pub type Write<'a> = dyn Fn(&Path) -> anyhow::Result<()> + Sync + 'a;
+
 /// Of the nodes.
 pub struct Image<'a> {
     pub reference: String,
     /// Writes the docker archive; None where it is a published one, which the engine has or gets.
-    pub write: Option<&'a (dyn Fn(&Path) -> anyhow::Result<()> + Sync)>,
+    pub write: Option<&'a Write<'a>>,
     /// What is on it and can run: names in `images.yaml` to references.
     pub images: BTreeMap<String, String>,
 }
@@ -102,9 +105,13 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         sysctls: engine.sysctls.clone(),
         nodes: Mutex::default(),
         looked: Mutex::new(Instant::now()),
+        will: Mutex::default(),
         ended: AtomicBool::new(false),
     });
     let profiles = &request.topology.profiles;
+    let names: Vec<String> = profiles.iter().map(|profile| ledger::name(run, &profile.name)).collect();
+    let will = ledger::will(request.cache, &names, &engine.sysctls, &request.image.reference);
+    *clusters.will.lock().unwrap_or_else(|e| e.into_inner()) = Some(Will::make(&will)?);
     phase.status(format!("{} clusters of Kind", profiles.len()));
     let made = proc::side_by_side(profiles, WIDTH, |profile| {
         make(request, run, &engine, &clusters, profile)
@@ -280,6 +287,8 @@ struct Clusters {
     /// By profile.
     nodes: Mutex<BTreeMap<String, Node>>,
     looked: Mutex<Instant>,
+    /// Deletes them when this process dies.
+    will: Mutex<Option<Will>>,
     ended: AtomicBool,
 }
 
@@ -336,6 +345,9 @@ impl Clusters {
         }
         if ledger::is_empty(&self.cache) && !nodes.is_empty() {
             result = result.and(engine::restore(&self.image, &self.sysctls));
+        }
+        if let (Some(will), Ok(())) = (self.will.lock().unwrap_or_else(|e| e.into_inner()).take(), &result) {
+            will.revoke();
         }
         result
     }

@@ -1,8 +1,11 @@
 //! What the engine does otherwise in a cluster of somebody else: it leaves cases out and records less of the store.
 
-use model::StoreInfo;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::Engine;
+use model::{Event, Outcome, StoreInfo};
+
+use super::{Engine, finished, now};
 use crate::record::Recorder;
 use crate::selection::Case;
 use crate::shared;
@@ -12,8 +15,17 @@ impl Engine<'_> {
     /// Tells of the cases that do not fit a cluster of somebody else, and returns the others.
     pub(super) fn skip_unfit(&self, cases: Vec<Case>) -> Vec<Case> {
         let (fit, unfit) = shared::divide(cases, &self.cluster.info);
-        super::skip(&unfit, self.options, &self.sink);
+        self.skip(unfit);
         fit
+    }
+
+    /// Tells of cases that cannot run, with what they need.
+    pub(super) fn skip(&self, cases: Vec<(Case, String)>) {
+        for (case, need) in cases {
+            self.tell(Event::CaseStarted { at: now(), case: case.name() });
+            let outcome = Outcome::Skipped { need };
+            self.tell(finished(&case, outcome, Duration::ZERO, BTreeMap::new(), self.options));
+        }
     }
 
     /// Nobody collects from a store that cannot be reached.

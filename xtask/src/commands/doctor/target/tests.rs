@@ -34,7 +34,6 @@ fn what_is_missing_is_told_with_its_size_and_the_command() {
         modules: Vec::new(),
         busybox: "b".into(),
         node: None,
-        container: None,
         digest: "d".into(),
         packages: Vec::new(),
     };
