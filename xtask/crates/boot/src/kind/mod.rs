@@ -310,6 +310,9 @@ impl Clusters {
 
     /// What the node said last, behind an error of its start.
     fn with_last_words(&self, error: anyhow::Error, node: &Node) -> anyhow::Error {
+        if interrupt::requested() {
+            return error;
+        }
         let kubelet = component::find("kubelet").and_then(|kubelet| kubelet.log(&node.container()).ok());
         let lines: Vec<String> = kubelet.iter().flat_map(|log| log.lines()).map(str::to_owned).collect();
         match lines.len() {

@@ -1,6 +1,6 @@
 //! Rules for `targets/kind.yaml`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::NodeImage;
 
@@ -39,7 +39,8 @@ pub(crate) fn kind(file: &mut Document<'_>, image: &NodeImage, others: Others<'_
     }
     for (field, paths) in [("links", keys(&image.links)), ("files", keys(&image.files))] {
         for path in paths {
-            file.require(is_relative_path(path), at![field, path], PATH);
+            let below = is_relative_path(path) && path.contains('/');
+            file.require(below, at![field, path], "must be a path below a folder, without a slash in front");
             file.require(taken.insert(path), at![field, path], "is a link as well; delete one of the two");
         }
     }
@@ -49,6 +50,6 @@ pub(crate) fn kind(file: &mut Document<'_>, image: &NodeImage, others: Others<'_
     file.require(!image.entrypoint.is_empty(), at!["entrypoint"], "must name a program");
 }
 
-fn keys(map: &std::collections::BTreeMap<String, String>) -> Vec<&String> {
+fn keys(map: &BTreeMap<String, String>) -> Vec<&String> {
     map.keys().collect()
 }
