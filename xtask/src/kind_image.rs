@@ -84,9 +84,10 @@ impl<'a> Inputs<'a> {
         // Go's module cache is read only, and its folders bear the version.
         field(self.base.to_str().context("the module cache's path is no UTF-8")?);
         field(&serde_json::to_string(&self.order.catalogue.kind)?);
-        for (name, artifact) in &self.order.artifacts.by_component {
+        let of_images = self.images.iter().flat_map(|order| &order.recipe.files).map(|file| file.component.as_str());
+        for name in self.order.catalogue.kind.components().chain(of_images) {
             field(name);
-            field(&artifact.sha256);
+            field(self.order.artifacts.by_component.get(name).map_or("", |artifact| &artifact.sha256));
         }
         for image in &self.images {
             field(&image.reference);

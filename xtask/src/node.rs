@@ -20,7 +20,9 @@ pub(crate) fn with(
     profiles: &[Profile],
 ) -> Result<Vec<String>, Failure> {
     if chosen == ProviderArg::Kind {
-        return kind_image::components(catalogue).or_exit(Exit::TargetData);
+        let of_profiles = profiles.iter().flat_map(|profile| &profile.plugins).map(|plugin| plugin.component.clone());
+        let of_image = kind_image::components(catalogue).or_exit(Exit::TargetData)?;
+        return Ok(of_image.into_iter().chain(of_profiles).collect::<BTreeSet<String>>().into_iter().collect());
     }
     let components = chosen.components(&catalogue.components, profiles);
     if options.cluster == ClusterArg::Planes {

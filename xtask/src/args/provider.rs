@@ -60,6 +60,11 @@ pub(crate) struct MachineOptions {
 }
 
 impl ProviderOptions {
+    /// Whether there is to be a whole cluster, with a node.
+    pub(crate) fn has_node(&self) -> bool {
+        self.cluster == ClusterArg::Node || self.provider == Some(ProviderArg::Kind)
+    }
+
     /// The options as they are written.
     pub(crate) fn words(&self) -> Vec<String> {
         let MachineOptions { qemu, locked, debian_mirror } = &self.machine;

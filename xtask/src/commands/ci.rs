@@ -68,7 +68,9 @@ struct Ended {
 }
 
 pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
-    let catalogue = &Catalogue::load(&paths.targets)?;
+    let mut catalogue = Catalogue::load(&paths.targets)?;
+    upstream::prepare(&mut catalogue, options);
+    let catalogue = &catalogue;
     if let Some(id) = &options.like_ci {
         return like::run(paths, catalogue, options, id);
     }

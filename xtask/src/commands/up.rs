@@ -16,7 +16,7 @@ use targets::Catalogue;
 
 use super::kept::{KEEPER, Kept, claim, down_command, keeper, not_running, running, stop, with_name};
 use super::{Ready, print, print_json, ready, target};
-use crate::args::{ClusterArg, LogsOptions, NameOptions, UpOptions};
+use crate::args::{LogsOptions, NameOptions, UpOptions};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 use crate::provider;
@@ -43,7 +43,7 @@ pub(crate) fn run(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
 /// Those that were named, and that of the node where one is wanted.
 fn profiles(catalogue: &Catalogue, options: &UpOptions) -> Result<Vec<Profile>, Failure> {
     provider::known(&options.provider)?;
-    let node = (options.provider.cluster == ClusterArg::Node).then_some(&catalogue.node.profile);
+    let node = options.provider.has_node().then_some(&catalogue.node.profile);
     let mut names: BTreeSet<&str> = options.profiles.iter().chain(node).map(String::as_str).collect();
     if names.is_empty() {
         names.insert(DEFAULT);

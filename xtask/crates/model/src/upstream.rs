@@ -12,6 +12,8 @@ pub struct Upstream {
     pub component: String,
     /// The specs that run unless others are asked for: a regular expression of Go over a spec's whole text.
     pub focus: String,
+    /// Names of images that are on the nodes, beside their own, when it runs.
+    pub images: Vec<String>,
     /// Specs that cannot run here; they are skipped and say so.
     pub needs: Vec<UpstreamNeed>,
     /// Flags of the program; `{arch}` is the GOARCH of the nodes.

@@ -247,7 +247,14 @@ mod tests {
     use super::*;
 
     fn suite() -> Upstream {
-        Upstream { component: "e2e".into(), focus: "x".into(), needs: vec![], flags: [].into(), limit: 1 }
+        Upstream {
+            component: "e2e".into(),
+            focus: "x".into(),
+            images: vec![],
+            needs: vec![],
+            flags: [].into(),
+            limit: 1,
+        }
     }
 
     /// The events of a file of lines, written in two pieces.

@@ -82,7 +82,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let node = parser.file(NODE, |file: &mut Document<'_>, content: &Node| rules::node(file, content, others));
     let kind = parser.file(KIND, |file: &mut Document<'_>, content: &NodeImage| rules::kind(file, content, others));
     let upstream = parser.file(UPSTREAM, |file: &mut Document<'_>, content: &Upstream| {
-        rules::upstream(file, content, others.components);
+        rules::upstream(file, content, others);
     });
     let Parser { mut problems, .. } = parser;
     problems.sort();

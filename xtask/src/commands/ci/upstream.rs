@@ -3,10 +3,11 @@
 use anyhow::anyhow;
 use model::Target;
 use suite::{Selection, upstream};
+use targets::Catalogue;
 
 use super::Setting;
 use super::repeat::{quoted, repeat};
-use crate::args::{CiOptions, ClusterArg};
+use crate::args::CiOptions;
 use crate::commands::{host_target, request};
 use crate::failure::Failure;
 
@@ -24,8 +25,8 @@ pub(super) fn parted(options: &CiOptions) -> Result<(Option<Selection>, bool), F
             None => Ok((Some(own), false)),
         };
     }
-    if options.provider.cluster != ClusterArg::Node {
-        return refuse("--suite upstream needs a whole cluster: add --cluster node");
+    if !options.provider.has_node() {
+        return refuse("--suite upstream needs a whole cluster: add --cluster node, or --provider kind");
     }
     if options.shard.is_some() {
         return refuse("--shard divides our own checks, and --suite upstream runs whole: leave one of them out");
@@ -35,6 +36,15 @@ pub(super) fn parted(options: &CiOptions) -> Result<(Option<Selection>, bool), F
         return refuse("--check and --profile choose among our own checks; upstream's specs are chosen with --focus");
     }
     Ok(((!alone).then_some(own), true))
+}
+
+/// Puts the images that its specs need on the nodes, if it is to run.
+pub(super) fn prepare(catalogue: &mut Catalogue, options: &CiOptions) {
+    if options.selection.suites.iter().any(|suite| suite == upstream::SUITE) {
+        let images = &catalogue.upstream.images;
+        catalogue.node.disk.images.extend(images.iter().cloned());
+        catalogue.kind.images.extend(images.iter().cloned());
+    }
 }
 
 /// The program, for the machine that the harness runs on, if it is to run.

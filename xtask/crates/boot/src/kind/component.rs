@@ -23,23 +23,23 @@ const HELD: &str = "/kind/held";
 const START: Duration = Duration::from_secs(120);
 
 /// A component, by its short name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Component {
-    pub(super) name: &'static str,
-    pub(super) keeper: Keeper,
+    pub(super) name: String,
+    keeper: Keeper,
+    /// The program's name.
+    program: String,
     /// A line of shell in the node that succeeds when it answers.
-    ready: &'static str,
-    /// Only where the cluster is whole.
-    pub(super) of_node: bool,
+    ready: String,
 }
 
 /// Who runs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeper {
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Keeper {
     /// kubelet, by the manifest of this name.
-    Kubelet(&'static str),
-    /// systemd, as the service of the component's name.
-    Systemd,
+    Kubelet(String),
+    /// systemd, as the service of this name.
+    Systemd(String),
 }
 
 /// Asks without TLS, by the shell itself.
@@ -67,33 +67,44 @@ macro_rules! secure {
     };
 }
 
-pub(super) static COMPONENTS: [Component; 7] = [
-    Component { name: "etcd-main", keeper: Keeper::Kubelet("etcd"), ready: plain!("2381", "/readyz"), of_node: false },
-    Component {
-        name: "kube-apiserver",
-        keeper: Keeper::Kubelet("kube-apiserver"),
-        ready: "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz >/dev/null",
-        of_node: false,
-    },
-    Component {
-        name: "kube-controller-manager",
-        keeper: Keeper::Kubelet("kube-controller-manager"),
-        ready: secure!("10257"),
-        of_node: true,
-    },
-    Component {
-        name: "kube-scheduler",
-        keeper: Keeper::Kubelet("kube-scheduler"),
-        ready: secure!("10259"),
-        of_node: true,
-    },
-    Component { name: "kubelet", keeper: Keeper::Systemd, ready: plain!("10248", "/healthz"), of_node: true },
-    Component { name: "containerd", keeper: Keeper::Systemd, ready: "ctr version >/dev/null", of_node: true },
-    Component { name: "kube-proxy", keeper: Keeper::Systemd, ready: plain!("10256", "/healthz"), of_node: true },
-];
+pub(super) const ETCD: &str = "etcd-main";
+pub(super) const APISERVER: &str = "kube-apiserver";
+pub(super) const KUBELET: &str = "kubelet";
 
-pub(super) fn find(name: &str) -> Option<&'static Component> {
-    COMPONENTS.iter().find(|component| component.name == name)
+/// What every control plane has: the store and the apiserver.
+pub(super) fn of_plane() -> Vec<Component> {
+    let apiserver = "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz >/dev/null";
+    vec![pod(ETCD, "etcd", plain!("2381", "/readyz")), pod(APISERVER, APISERVER, apiserver)]
+}
+
+/// What writes beside it where it is a whole cluster.
+pub(super) fn controllers() -> Vec<Component> {
+    let (manager, scheduler) = ("kube-controller-manager", "kube-scheduler");
+    vec![pod(manager, manager, secure!("10257")), pod(scheduler, scheduler, secure!("10259"))]
+}
+
+/// What a node is made of, beside its Pods.
+pub(super) fn of_node() -> Vec<Component> {
+    vec![
+        service(KUBELET, KUBELET, plain!("10248", "/healthz")),
+        service("containerd", "containerd", "ctr version >/dev/null"),
+        service("kube-proxy", "kube-proxy", plain!("10256", "/healthz")),
+    ]
+}
+
+/// A program of the profile, which systemd runs in the node as the service that is called like it.
+pub(super) fn plugin(name: &str, program: &str) -> Component {
+    service(name, program, &format!("systemctl is-active --quiet {name}"))
+}
+
+fn pod(name: &str, manifest: &str, ready: &str) -> Component {
+    let [name, program, ready] = [name, manifest, ready].map(str::to_owned);
+    Component { name, keeper: Keeper::Kubelet(program.clone()), program, ready }
+}
+
+fn service(name: &str, program: &str, ready: &str) -> Component {
+    let [name, program, ready] = [name, program, ready].map(str::to_owned);
+    Component { keeper: Keeper::Systemd(name.clone()), name, program, ready }
 }
 
 impl Component {
@@ -125,10 +136,10 @@ impl Component {
 
     /// Its log so far.
     pub(super) fn log(&self, container: &str) -> anyhow::Result<String> {
-        let script = match self.keeper {
+        let script = match &self.keeper {
             // Of all starts; what was rotated away as well.
             Keeper::Kubelet(pod) => format!("cat $(ls -tr /var/log/pods/kube-system_{pod}-*/*/*.log)"),
-            Keeper::Systemd => format!("journalctl --no-pager --output short-iso-precise --unit {}", self.name),
+            Keeper::Systemd(unit) => format!("journalctl --no-pager --output short-iso-precise --unit {unit}"),
         };
         let log = engine::shell(container, &script, SHORT)?;
         Ok(if self.is_pod() { said(&log) } else { log })
@@ -147,11 +158,11 @@ impl Component {
     }
 
     fn start(&self, container: &str) -> anyhow::Result<()> {
-        let script = match self.keeper {
+        let script = match &self.keeper {
             Keeper::Kubelet(pod) => {
                 format!("[ -e {MANIFESTS}/{pod}.yaml ] || mv {HELD}/{pod}.yaml {MANIFESTS}/{pod}.yaml")
             }
-            Keeper::Systemd => format!("systemctl start {}", self.name),
+            Keeper::Systemd(unit) => format!("systemctl start {unit}"),
         };
         engine::shell(container, &script, START)?;
         self.wait(container)
@@ -160,19 +171,18 @@ impl Component {
     /// Ends it, and returns when the process is gone.
     fn end(&self, container: &str, signal: &str) -> anyhow::Result<()> {
         let pids = self.pids();
-        let script = match self.keeper {
+        let script = match &self.keeper {
             Keeper::Kubelet(pod) => format!(
                 "mkdir -p {HELD}; pids=$({pids} || true); if [ -e {MANIFESTS}/{pod}.yaml ]; then mv {MANIFESTS}/{pod}.yaml \
                  {HELD}/{pod}.yaml; fi; [ -z \"$pids\" ] || kill -{signal} $pids || true; [ {signal} = KILL ] || [ -z \
                  \"$pids\" ] || kill -CONT $pids || true; {}",
                 gone(&pids)
             ),
-            Keeper::Systemd if signal == "KILL" => format!(
-                "systemctl kill --signal KILL --kill-whom main {0} || true; systemctl stop {0}; {1}",
-                self.name,
+            Keeper::Systemd(unit) if signal == "KILL" => format!(
+                "systemctl kill --signal KILL --kill-whom main {unit} || true; systemctl stop {unit}; {}",
                 gone(&pids)
             ),
-            Keeper::Systemd => format!("systemctl stop {}; {}", self.name, gone(&pids)),
+            Keeper::Systemd(unit) => format!("systemctl stop {unit}; {}", gone(&pids)),
         };
         engine::shell(container, &script, START).map(drop)
     }
@@ -183,16 +193,12 @@ impl Component {
 
     /// A command that prints its process ids. The kernel keeps fifteen letters of a name.
     fn pids(&self) -> String {
-        let program = match self.keeper {
-            Keeper::Kubelet(pod) => pod,
-            Keeper::Systemd => self.name,
-        };
-        format!("pgrep -x {}", &program[..program.len().min(15)])
+        format!("pgrep -x {}", &self.program[..self.program.len().min(15)])
     }
 
     /// Changes the flags in the manifest that is held back.
     fn change(&self, container: &str, flags: &BTreeMap<String, String>, scratch: &Path) -> anyhow::Result<()> {
-        let Keeper::Kubelet(pod) = self.keeper else {
+        let Keeper::Kubelet(pod) = &self.keeper else {
             bail!("{} is a service of the node; only the flags of static Pods can be changed", self.name);
         };
         let place = format!("{HELD}/{pod}.yaml");
@@ -205,7 +211,7 @@ impl Component {
 
     /// The flags of the manifest that runs.
     pub(super) fn flags(&self, container: &str) -> anyhow::Result<BTreeMap<String, String>> {
-        let Keeper::Kubelet(pod) = self.keeper else { return Ok(BTreeMap::new()) };
+        let Keeper::Kubelet(pod) = &self.keeper else { return Ok(BTreeMap::new()) };
         let manifest = engine::shell(container, &format!("cat {MANIFESTS}/{pod}.yaml"), SHORT)?;
         let mut manifest: Value = serde_yaml::from_str(&manifest)?;
         let words = command(&mut manifest)?.iter().filter_map(Value::as_str);
@@ -286,7 +292,8 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut_as_the_kernel_does() {
-        assert_eq!(find("kube-controller-manager").unwrap().pids(), "pgrep -x kube-controller");
-        assert_eq!(find("etcd-main").unwrap().pids(), "pgrep -x etcd");
+        let pids: Vec<String> = of_plane().iter().chain(&controllers()).map(Component::pids).collect();
+        assert_eq!(pids[0], "pgrep -x etcd");
+        assert_eq!(pids[2], "pgrep -x kube-controller");
     }
 }

@@ -8,6 +8,7 @@ use model::{Profile, minor_of};
 use serde_json::{Value, json};
 
 use super::engine::Engine;
+use super::plugins::Unit;
 use crate::flags::{self, Flags};
 
 /// The profile's folder in its node; the apiserver's container has it under the same name.
@@ -30,6 +31,8 @@ pub(super) struct Making<'a> {
     pub(super) port: u16,
     /// The profile's folder on this machine.
     pub(super) folder: &'a Path,
+    /// Services of the node that the profile brings.
+    pub(super) units: &'a [Unit],
     /// Whether it is to be a whole cluster, and not a control plane alone.
     pub(super) whole: bool,
     /// Whether the image is ours: it has its own network, and kube-proxy as a service.
@@ -45,8 +48,8 @@ pub(super) fn unfit(profile: &Profile) -> Option<&'static str> {
             Some("a store of several members or on a slow disk, which kubeadm does not make")
         }
         _ if profile.apiservers > 1 => Some("two apiservers, of which kubeadm makes one"),
-        _ if !profile.plugins.is_empty() => {
-            Some("plugins and relays beside the apiserver, which kubeadm does not start")
+        _ if profile.plugins.iter().any(|plugin| plugin.relays.is_some()) => {
+            Some("a relay between apiserver and store, for which kubeadm has no place")
         }
         _ if profile.spare || !profile.tools.is_empty() => Some("a further etcd beside the cluster's own"),
         _ if !profile.controllers.is_empty() => Some("chosen controllers: those of kubeadm are all or none"),
@@ -74,11 +77,14 @@ pub(super) fn cluster(profile: &Profile, making: &Making<'_>) -> anyhow::Result<
     if making.engine.cgroup_v1 && release >= REFUSES_V1 {
         patches.push(json!({"kind": "KubeletConfiguration", "failCgroupV1": false}).to_string());
     }
+    let mut mounts = vec![json!({"hostPath": making.folder, "containerPath": RUN})];
+    let units = making.units.iter();
+    mounts.extend(units.map(|Unit { place, file }| json!({"hostPath": file, "containerPath": place})));
     let node = json!({
         "role": "control-plane",
         "kubeadmConfigPatches": patches,
         "extraPortMappings": [{"containerPort": ETCD, "hostPort": making.port, "listenAddress": "127.0.0.1"}],
-        "extraMounts": [{"hostPath": making.folder, "containerPath": RUN}],
+        "extraMounts": mounts,
     });
     let mut all = json!({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": [node]});
     if making.own_image {
@@ -134,7 +140,8 @@ mod tests {
 
     fn made(version: &str, old: bool, whole: bool) -> Value {
         let (engine, folder) = (engine(old), Path::new("/private/prefix"));
-        let making = Making { engine: &engine, version, port: 1, folder, whole, own_image: true };
+        let units = [Unit { place: "/etc/systemd/system/kms.service".into(), file: "/private/kms.service".into() }];
+        let making = Making { engine: &engine, version, port: 1, folder, units: &units, whole, own_image: true };
         serde_json::from_str(&cluster(&profile(), &making).unwrap()).unwrap()
     }
 
@@ -153,6 +160,14 @@ mod tests {
         assert_eq!(new["apiServer"]["extraArgs"], expected);
         assert_eq!(new["etcd"]["local"]["extraArgs"], json!([{"name": "log-level", "value": "debug"}]));
         assert_eq!(patch("v1.35.4")["apiServer"]["extraArgs"]["etcd-prefix"], json!("/a/b"));
+    }
+
+    #[test]
+    fn services_of_the_profile_are_mounted_where_systemd_finds_them() {
+        let all = made("v1.36.3", false, false);
+        let mounts = all["nodes"][0]["extraMounts"].as_array().unwrap();
+        let places: Vec<&str> = mounts.iter().filter_map(|mount| mount["containerPath"].as_str()).collect();
+        assert_eq!(places, [RUN, "/etc/systemd/system/kms.service"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod component;
 mod config;
 mod engine;
 mod ledger;
+mod plugins;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ use crate::Topology;
 use crate::booted::{Booted, Power};
 use crate::existing::{Access, Identity};
 use crate::flags;
-use component::{COMPONENTS, Component};
+use component::Component;
 use config::Making;
 use engine::{Engine, SHORT};
 
@@ -171,10 +172,16 @@ fn make(
     let whole = profile.name == request.whole;
     let version = request.artifacts.by_component.get("kube-apiserver").map_or("", |artifact| &artifact.version);
     let own_image = request.image.write.is_some();
-    let making = Making { engine, version, port, folder: &folder, whole, own_image };
+    let units = plugins::prepare(profile, request.artifacts, run, &folder, &dir)?;
+    let making = Making { engine, version, port, folder: &folder, units: &units, whole, own_image };
     let file = dir.join("kind.yaml");
     write_private_file(&file, config::cluster(profile, &making)?.as_bytes())?;
-    let node = Node { name: ledger::name(run, &profile.name), whole, folder, scratch };
+    let mut components = component::of_plane();
+    if whole {
+        components.extend([component::controllers(), component::of_node()].concat());
+    }
+    components.extend(profile.plugins.iter().map(|plugin| component::plugin(&plugin.name, &plugin.component)));
+    let node = Node { name: ledger::name(run, &profile.name), components, folder, scratch };
     let kubeconfig = dir.join("kubeconfig");
     ledger::note(request.cache, &node.name, &engine.sysctls, &request.image.reference)?;
     clusters.lock().insert(profile.name.clone(), node.clone());
@@ -190,6 +197,8 @@ fn make(
     } else {
         alone(&node)?;
     }
+    // kubeadm is content without the profile's programs, and so is an apiserver at its start.
+    node.components.iter().try_for_each(|component| component.wait(&node.container()))?;
     info(profile, &node, &dir, kubeconfig, port)
 }
 
@@ -205,8 +214,8 @@ fn settle(node: &Node) -> anyhow::Result<()> {
 
 /// Takes away what would write beside the checks: of the control plane only etcd and the apiserver stay.
 fn alone(node: &Node) -> anyhow::Result<()> {
-    let others = COMPONENTS.iter().filter(|component| component.of_node && component.is_pod());
-    others.into_iter().try_for_each(|component| component.apply(&node.container(), &Action::Stop, &node.scratch))
+    let mut others = component::controllers().into_iter();
+    others.try_for_each(|component| component.apply(&node.container(), &Action::Stop, &node.scratch))
 }
 
 fn info(profile: &Profile, node: &Node, dir: &Path, kubeconfig: PathBuf, port: u16) -> anyhow::Result<ProfileInfo> {
@@ -232,7 +241,7 @@ fn info(profile: &Profile, node: &Node, dir: &Path, kubeconfig: PathBuf, port: u
         cert: of_node("apiserver-etcd-client.crt", "etcd.crt")?,
         key: of_node("apiserver-etcd-client.key", "etcd.key")?,
     };
-    let apiserver = component::find("kube-apiserver").context("it is in the table")?;
+    let apiserver = node.component(component::APISERVER)?;
     Ok(ProfileInfo {
         name: profile.name.clone(),
         apiservers: vec![access.server.clone()],
@@ -259,7 +268,7 @@ fn info(profile: &Profile, node: &Node, dir: &Path, kubeconfig: PathBuf, port: u
 struct Node {
     /// Of the cluster.
     name: String,
-    whole: bool,
+    components: Vec<Component>,
     /// Its profile's folder, on both sides.
     folder: PathBuf,
     scratch: PathBuf,
@@ -271,8 +280,9 @@ impl Node {
         format!("{}-control-plane", self.name)
     }
 
-    fn components(&self) -> impl Iterator<Item = &'static Component> {
-        COMPONENTS.iter().filter(|component| self.whole || !component.of_node)
+    fn component(&self, name: &str) -> anyhow::Result<&Component> {
+        let found = self.components.iter().find(|component| component.name == name);
+        found.with_context(|| format!("the node {} has no component `{name}`", self.name))
     }
 }
 
@@ -301,11 +311,11 @@ impl Clusters {
         self.lock().get(profile).cloned().with_context(|| format!("there is no profile `{profile}`"))
     }
 
-    fn component(&self, name: &str) -> anyhow::Result<(Node, &'static Component)> {
+    fn component(&self, name: &str) -> anyhow::Result<(Node, Component)> {
         let (profile, short) = name.split_once('/').with_context(|| format!("`{name}` is no component"))?;
         let node = self.node(profile)?;
-        let found = node.components().find(|component| component.name == short);
-        Ok((node, found.with_context(|| format!("there is no component `{name}`"))?))
+        let found = node.component(short)?.clone();
+        Ok((node, found))
     }
 
     /// What the node said last, behind an error of its start.
@@ -313,7 +323,8 @@ impl Clusters {
         if interrupt::requested() {
             return error;
         }
-        let kubelet = component::find("kubelet").and_then(|kubelet| kubelet.log(&node.container()).ok());
+        let kubelet = component::of_node().into_iter().find(|component| component.name == component::KUBELET);
+        let kubelet = kubelet.and_then(|kubelet| kubelet.log(&node.container()).ok());
         let lines: Vec<String> = kubelet.iter().flat_map(|log| log.lines()).map(str::to_owned).collect();
         match lines.len() {
             0 => error,
@@ -323,7 +334,7 @@ impl Clusters {
 
     fn collect(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
         for (profile, node) in self.lock().iter() {
-            for component in node.components() {
+            for component in &node.components {
                 if let Ok(log) = component.log(&node.container()) {
                     let file = self.logs.join(format!("{profile}.{}.log", component.name));
                     std::fs::write(&file, log).with_context(|| format!("failed to write {}", file.display()))?;
@@ -331,9 +342,8 @@ impl Clusters {
             }
             if let Some(into) = evidence {
                 std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
-                let etcd = component::find("etcd-main").context("it is in the table")?;
                 // A node that is gone has none.
-                let _ = etcd.apply(&node.container(), &Action::Stop, &node.scratch);
+                let _ = node.component(component::ETCD)?.apply(&node.container(), &Action::Stop, &node.scratch);
                 let _ = engine::fetch(&node.container(), DATABASE, &into.join(format!("{profile}-main.db")));
             }
         }
@@ -387,7 +397,7 @@ impl Control for Clusters {
         let nodes = self.lock();
         nodes
             .iter()
-            .flat_map(|(profile, node)| node.components().map(move |c| format!("{profile}/{}", c.name)))
+            .flat_map(|(profile, node)| node.components.iter().map(move |c| format!("{profile}/{}", c.name)))
             .collect()
     }
 

@@ -135,7 +135,8 @@ async fn slow_machine(ctx: &Ctx) -> Verdict {
     let enough = AtomicBool::new(false);
     // A fifth of a machine that is slow itself does little in thirty stops.
     let writes = async {
-        load::progress(ctx, 2 * STUTTERED).await?;
+        // What has reached the store need not have been acknowledged: 6 of 20 had, on an emulated machine.
+        load::progress(ctx, 4 * STUTTERED).await?;
         enough.store(true, Ordering::Relaxed);
         Ok(())
     };

@@ -127,8 +127,9 @@ async fn custom_snapshots(ctx: &Ctx) -> Verdict {
     let by = |name| (grown(&start, &middle, name), grown(&renewed, &end, name));
     let (by_store, by_cache) = (by(BY_STORE), by(BY_CACHE));
     // The server asks its store for the current revision by a list of one object (GetCurrentResourceVersion), which counts
-    // too: 24 for 23 lists were seen once, on a slow machine. That the cache answered none is what matters.
-    if by_store.0 != 0 || by_store.1 < all || by_cache != (all, 0) {
+    // too: one more than ours was seen before and after the renewal, on slow machines. How many the cache answered tells of
+    // ours alone.
+    if by_store.1 < all || by_cache != (all, 0) {
         let told = format!(
             "before and after the cache was renewed the store answered {by_store:?} and the cache {by_cache:?} of {all} lists"
         );

@@ -1,16 +1,21 @@
 //! Rules for `targets/upstream.yaml`.
 
-use model::{Components, Upstream};
+use model::Upstream;
 
+use super::node::Others;
 use crate::document::{Document, at};
 
-/// Checks how upstream's suite is run; `components` are None where their file has problems of its own. Its patterns are
+/// Checks how upstream's suite is run. Its patterns are
 /// Go's, which says what is wrong with them when it reads them.
-pub(crate) fn upstream(file: &mut Document<'_>, upstream: &Upstream, components: Option<&Components>) {
-    let Upstream { component, focus, needs, flags, limit } = upstream;
-    let known = components.is_none_or(|all| all.sets.iter().flat_map(|s| &s.components).any(|c| c.name == *component));
+pub(crate) fn upstream(file: &mut Document<'_>, upstream: &Upstream, others: Others<'_>) {
+    let Upstream { component, focus, images, needs, flags, limit } = upstream;
+    let known = others.has_component(component);
     file.require(known, at!["component"], format!("no component of components.yaml is called {component}"));
     file.require(!focus.is_empty(), at!["focus"], "must be a regular expression");
+    for (i, name) in images.iter().enumerate() {
+        let rule = format!("no image of images.yaml is called {name}");
+        file.require(others.has_image(name), at!["images", i], rule);
+    }
     for (i, lacking) in needs.iter().enumerate() {
         // It would match every spec.
         file.require(!lacking.specs.is_empty(), at!["needs", i, "specs"], "must be a regular expression");

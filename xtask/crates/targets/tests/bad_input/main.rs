@@ -242,6 +242,7 @@ forms:
 const UPSTREAM: &str = "\
 component: store
 focus: all
+images: [store]
 needs:
   - {specs: two, need: a second one}
 flags: {a: b}
