@@ -19,7 +19,9 @@ const ETCD: u16 = 2379;
 const LISTS: (u32, u32) = (1, 36);
 /// The first kubelet that refuses control groups of version 1 unless it is told not to.
 const REFUSES_V1: (u32, u32) = (1, 35);
-/// As many tries as on planes, a Pod without a ServiceAccount is admitted.
+/// What kubeadm waits for the control plane that it starts. Kind's own deadline is that of the whole.
+const PATIENCE: &str = "8m0s";
+/// As on planes of the other providers: nobody makes ServiceAccounts, and a Pod without one is admitted.
 const NO_ACCOUNTS: (&str, &str) = ("disable-admission-plugins", "ServiceAccount");
 
 /// What a cluster is made from beside its profile.
@@ -74,6 +76,11 @@ pub(super) fn cluster(profile: &Profile, making: &Making<'_>) -> anyhow::Result<
     let flags = apiserver(profile, making.whole)?;
     configuration["apiServer"] = json!({"extraArgs": args(&flags), "extraVolumes": [volume]});
     let mut patches = vec![configuration.to_string()];
+    if release >= LISTS {
+        // A minute, which an apiserver between others may take to start; before that form nobody can say otherwise.
+        let timeouts = json!({"kubernetesAPICall": PATIENCE, "controlPlaneComponentHealthCheck": PATIENCE});
+        patches.push(json!({"kind": "InitConfiguration", "timeouts": timeouts}).to_string());
+    }
     if making.engine.cgroup_v1 && release >= REFUSES_V1 {
         patches.push(json!({"kind": "KubeletConfiguration", "failCgroupV1": false}).to_string());
     }
@@ -174,7 +181,7 @@ mod tests {
     fn an_old_machine_is_told_of() {
         let (new, old) = (made("v1.36.3", false, true), made("v1.36.3", true, true));
         let patches = |all: &Value| all["nodes"][0]["kubeadmConfigPatches"].as_array().unwrap().len();
-        assert_eq!((patches(&new), patches(&old), patches(&made("v1.34.4", true, true))), (1, 2, 1));
+        assert_eq!((patches(&new), patches(&old), patches(&made("v1.34.4", true, true))), (2, 3, 1));
         assert!(new.get("containerdConfigPatches").is_none());
         assert!(old["containerdConfigPatches"][0].as_str().unwrap().contains("restrict_oom_score_adj"));
     }

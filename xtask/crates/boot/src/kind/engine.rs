@@ -25,9 +25,14 @@ pub(super) struct Engine {
     pub(super) sysctls: Vec<(String, String)>,
 }
 
-/// kubelet sets these (pkg/kubelet/cm/container_manager_linux.go, setupKernelTunables), and a container shares them with its
-/// machine.
-const SYSCTLS: [&str; 3] = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops"];
+/// kubelet sets the first three (pkg/kubelet/cm/container_manager_linux.go, setupKernelTunables), and a container shares
+/// them with its machine; for many clusters [`make_room`] sets the last.
+const SYSCTLS: [&str; 4] = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", INSTANCES];
+/// Without enough of them: "error creating fsnotify watcher: too many open files".
+/// <https://kind.sigs.k8s.io/docs/user/known-issues/#pod-errors-due-to-too-many-open-files>
+const INSTANCES: &str = "fs/inotify/max_user_instances";
+/// Eight clusters at once were too many for 128, the kernel's own number.
+const INSTANCES_OF_ONE: u64 = 48;
 /// The bit of CAP_SYS_RESOURCE.
 const SYS_RESOURCE: u64 = 1 << 24;
 
@@ -102,6 +107,16 @@ fn read(name: String, answer: &str) -> anyhow::Result<Engine> {
         may_adjust_oom: capabilities & SYS_RESOURCE != 0,
         sysctls: sysctls.collect::<anyhow::Result<_>>()?,
     })
+}
+
+/// Lets the machine have as many clusters at once; what it had is among [`Engine::sysctls`].
+pub(super) fn make_room(engine: &Engine, image: &str, clusters: usize) -> anyhow::Result<()> {
+    let found = engine.sysctls.iter().find(|(name, _)| name == INSTANCES).and_then(|(_, value)| value.parse().ok());
+    let wanted = INSTANCES_OF_ONE * (clusters as u64 + 1);
+    match found {
+        Some(found) if wanted > found => restore(image, &[(INSTANCES.to_owned(), wanted.to_string())]),
+        _ => Ok(()),
+    }
 }
 
 /// Sets the machine's values back; works without root on this side.
@@ -187,8 +202,7 @@ fn explained(error: ExecError) -> anyhow::Error {
 mod tests {
     use super::*;
 
-    const ANSWER: &str =
-        "CapEff:\t000001fffeffffff\ncgroup: 1\nvm/overcommit_memory: 0\nkernel/panic: 1\nkernel/panic_on_oops: 0\n";
+    const ANSWER: &str = "CapEff:\t000001fffeffffff\ncgroup: 1\nvm/overcommit_memory: 0\nkernel/panic: 1\nkernel/panic_on_oops: 0\nfs/inotify/max_user_instances: 128\n";
 
     #[test]
     fn what_a_container_may_do_is_read() {

@@ -113,6 +113,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     let names: Vec<String> = profiles.iter().map(|profile| ledger::name(run, &profile.name)).collect();
     let will = ledger::will(request.cache, &names, &engine.sysctls, &request.image.reference);
     *clusters.will.lock().unwrap_or_else(|e| e.into_inner()) = Some(Will::make(&will)?);
+    engine::make_room(&engine, &request.image.reference, profiles.len())?;
     phase.status(format!("{} clusters of Kind", profiles.len()));
     let made = proc::side_by_side(profiles, WIDTH, |profile| {
         make(request, run, &engine, &clusters, profile)
