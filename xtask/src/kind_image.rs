@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use images::Built;
-use model::{Artifacts, ImageOrder, ImageRecipe, Images, Target};
+use model::{Artifacts, ImageOrder, Images, Target};
 use proc::progress;
 use ring::digest::{Context as Sha, SHA256};
 use targets::Catalogue;
@@ -47,21 +47,16 @@ pub(crate) struct Inputs<'a> {
 
 /// The components that an image needs built, and Kind itself.
 pub(crate) fn components(catalogue: &Catalogue) -> anyhow::Result<Vec<String>> {
-    let of_images = Images::components(recipes(catalogue)?);
+    let of_images = Images::components(node::recipes(catalogue, &catalogue.kind.images)?);
     let of_node = catalogue.kind.components().map(str::to_owned);
     Ok(of_node.chain(of_images).chain([KIND.to_owned()]).collect::<BTreeSet<String>>().into_iter().collect())
-}
-
-fn recipes(catalogue: &Catalogue) -> anyhow::Result<Vec<&ImageRecipe>> {
-    let images = catalogue.kind.images.iter();
-    Ok(images.map(|name| catalogue.image(name)).collect::<Result<_, _>>()?)
 }
 
 impl<'a> Inputs<'a> {
     /// Fetches the packages and Kind's own files.
     pub(crate) fn of(order: &'a Order<'a>) -> anyhow::Result<Inputs<'a>> {
         let &Order { paths, catalogue, target, artifacts, machine, offline } = order;
-        let recipes = recipes(catalogue)?;
+        let recipes = node::recipes(catalogue, &catalogue.kind.images)?;
         let images: Vec<ImageOrder<'_>> =
             recipes.iter().map(|recipe| node::order(catalogue, recipe, artifacts)).collect();
         let root = fetch::container(target, &catalogue.kind, &fetch_options(paths, machine, offline))?;

@@ -28,7 +28,7 @@ pub(crate) fn with(
     if options.cluster == ClusterArg::Planes {
         return Ok(components);
     }
-    let recipes = recipes(catalogue).or_exit(Exit::TargetData)?;
+    let recipes = recipes(catalogue, &catalogue.node.disk.images).or_exit(Exit::TargetData)?;
     let of_images = Images::components(recipes.iter().copied());
     let of_node = catalogue.node.components().map(str::to_owned);
     let all: BTreeSet<String> = components.into_iter().chain(of_node).chain(of_images).collect();
@@ -42,7 +42,7 @@ pub(crate) fn request(
     files: &MachineFiles,
     artifacts: &Artifacts,
 ) -> anyhow::Result<NodeRequest> {
-    let recipes = recipes(catalogue)?;
+    let recipes = recipes(catalogue, &catalogue.node.disk.images)?;
     let orders: Vec<ImageOrder<'_>> = recipes.iter().map(|recipe| order(catalogue, recipe, artifacts)).collect();
     let packages = files.node.as_deref().context("the packages of the node were not fetched, a bug of ours")?;
     let Node { disk, .. } = &catalogue.node;
@@ -60,9 +60,8 @@ pub(crate) fn request(
     Ok(NodeRequest { node: catalogue.node.clone(), disk: made.file, key: made.key, images: references.collect() })
 }
 
-fn recipes(catalogue: &Catalogue) -> anyhow::Result<Vec<&ImageRecipe>> {
-    let images = catalogue.node.disk.images.iter();
-    Ok(images.map(|name| catalogue.image(name)).collect::<Result<_, _>>()?)
+pub(crate) fn recipes<'a>(catalogue: &'a Catalogue, images: &[String]) -> anyhow::Result<Vec<&'a ImageRecipe>> {
+    Ok(images.iter().map(|name| catalogue.image(name)).collect::<Result<_, _>>()?)
 }
 
 /// The image as the Kubernetes that was built calls it.

@@ -186,7 +186,7 @@ impl<'a> Setup<'a> {
         let kind = artifacts.by_component.get(KIND).with_context(|| format!("{KIND} was not built"))?;
         let write = |archive: &Path| inputs.write(archive).map(drop);
         let (reference, images) = (inputs.reference.clone(), inputs.references());
-        let image = boot::kind::Image { reference, write: Some(&write), images };
+        let image = boot::kind::Image { reference, write: &write, images };
         let (kind, whole, cache) = (&kind.path, catalogue.node.profile.as_str(), paths.cache.as_path());
         boot::kind::up(&boot::kind::Request { target, artifacts, topology, kind, image, whole, cache }, run)
     }

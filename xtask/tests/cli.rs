@@ -56,6 +56,7 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["ci", "--keep", "--provider", "qemu", "--arch", "all"], &["one VM", "several"]),
         (&["ci", "--provider", "cloud"], &["'cloud'", "process"]),
         (&["ci", "--provider", "kind", "--cluster", "node"], &["leave out --cluster node"]),
+        (&["ci", "--provider", "kind", "--store", "kine-sqlite"], &["a store other than etcd"]),
         (&["ci", "--provider", "kind", "--profile", "ha"], &["no selected check can run there", "needs"]),
         (&["ci", "--suite", "upstream"], &["add --cluster node"]),
         (&["ci", "--focus", "x"], &["--focus", "add --suite upstream"]),

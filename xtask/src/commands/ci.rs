@@ -210,7 +210,8 @@ impl Work {
             Some(selection) => own_cases(paths, catalogue, options, &selection)?,
             None => Vec::new(),
         };
-        let (cases, unfit) = provider::divide(&options.provider, &catalogue.profiles, cases);
+        let on_store = provider::on_store(options.sources.store(), catalogue.profiles.clone());
+        let (cases, unfit) = provider::divide(&options.provider, &on_store, cases);
         if cases.is_empty() && !unfit.is_empty() {
             return Err(Failure::usage(anyhow!(
                 "no selected check can run there: {} needs {}",

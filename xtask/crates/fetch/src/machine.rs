@@ -11,6 +11,7 @@ use model::{Machine, MachineFiles, Node, NodeImage, PackageUsed, Target};
 use proc::progress::{self, Phase};
 
 use crate::archive::Archive;
+use crate::deb::Unpacker;
 use crate::http::{Job, counted};
 use crate::lock::{Pin, Suite};
 use crate::sets::{self, Locks, Settled, Want};
@@ -178,21 +179,17 @@ impl Piece<'_> {
                 }
                 emulator::examine(self.machine, tree)
             }
-            Kind::Node(node) => {
-                for deb in &debs {
-                    tree.unpack(deb, &|path| !node.leaves_out(path))?;
-                }
-                Ok(String::new())
-            }
-            Kind::Container(image) => {
-                for deb in &debs {
-                    tree.unpack(deb, &|path| !image.leaves_out(path))?;
-                }
-                Ok(String::new())
-            }
+            Kind::Node(node) => all_but(&debs, tree, &|path| node.leaves_out(path)),
+            Kind::Container(image) => all_but(&debs, tree, &|path| image.leaves_out(path)),
         });
         made.with_context(|| format!("failed to unpack {}", self.want.title))
     }
+}
+
+/// Unpacks what the packages hold and is not left out.
+fn all_but(debs: &[PathBuf], tree: &mut Unpacker, left_out: &dyn Fn(&str) -> bool) -> anyhow::Result<String> {
+    debs.iter().try_for_each(|deb| tree.unpack(deb, &|path| !left_out(path)))?;
+    Ok(String::new())
 }
 
 /// Brings every piece to its tree.

@@ -1,11 +1,9 @@
 //! `cargo xtask images node`: the image of a node of Kind.
 
 use std::path::Path;
-use std::time::Duration;
 
 use images::Built;
 use model::{Exit, Target};
-use proc::exec::{self, Shell, cmd};
 use proc::progress;
 use targets::Catalogue;
 
@@ -15,9 +13,6 @@ use crate::failure::{Failure, OrExit};
 use crate::kind_image::{self, Order};
 use crate::paths::Paths;
 
-/// An image of a gigabyte, into an engine on a slow disk.
-const LOADING: Duration = Duration::from_secs(900);
-
 pub(crate) fn run(paths: &Paths, options: &ImagesNodeOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let target = target(&catalogue, options.arch.as_deref())?;
@@ -26,7 +21,7 @@ pub(crate) fn run(paths: &Paths, options: &ImagesNodeOptions) -> Result<Exit, Fa
     let built = make(paths, &catalogue, target, &options.sources, &options.machine, &archive)?;
     if options.load {
         let phase = progress::Phase::start("docker load");
-        load(&archive).or_exit(Exit::Infrastructure)?;
+        boot::kind::load(&archive).or_exit(Exit::Infrastructure)?;
         phase.done(&built.reference);
     }
     if options.json {
@@ -35,12 +30,6 @@ pub(crate) fn run(paths: &Paths, options: &ImagesNodeOptions) -> Result<Exit, Fa
         print(&format!("{} {} {} {}\n", built.reference, built.arch, built.digest, archive.display()));
     }
     Ok(Exit::Ok)
-}
-
-fn load(archive: &Path) -> anyhow::Result<()> {
-    let shell = Shell::new()?;
-    exec::run(cmd!(shell, "docker load --input {archive}"), LOADING)?;
-    Ok(())
 }
 
 fn usual_place(paths: &Paths, target: &Target) -> std::path::PathBuf {

@@ -50,7 +50,7 @@ macro_rules! plain {
             $port,
             " && printf 'GET ",
             $path,
-            " HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '200 OK' <&3"
+            " HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 5 grep -q '200 OK' <&3"
         )
     };
 }
@@ -59,7 +59,7 @@ macro_rules! plain {
 macro_rules! secure {
     ($port:literal) => {
         concat!(
-            "kubectl --kubeconfig /dev/null --insecure-skip-tls-verify --server https://127.0.0.1:",
+            "kubectl --request-timeout 5s --kubeconfig /dev/null --insecure-skip-tls-verify --server https://127.0.0.1:",
             $port,
             " --client-certificate /etc/kubernetes/pki/apiserver-kubelet-client.crt",
             " --client-key /etc/kubernetes/pki/apiserver-kubelet-client.key get --raw /healthz >/dev/null"
@@ -73,7 +73,7 @@ pub(super) const KUBELET: &str = "kubelet";
 
 /// What every control plane has: the store and the apiserver.
 pub(super) fn of_plane() -> Vec<Component> {
-    let apiserver = "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz >/dev/null";
+    let apiserver = "kubectl --request-timeout 5s --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz >/dev/null";
     vec![pod(ETCD, "etcd", plain!("2381", "/readyz")), pod(APISERVER, APISERVER, apiserver)]
 }
 
@@ -87,7 +87,7 @@ pub(super) fn controllers() -> Vec<Component> {
 pub(super) fn of_node() -> Vec<Component> {
     vec![
         service(KUBELET, KUBELET, plain!("10248", "/healthz")),
-        service("containerd", "containerd", "ctr version >/dev/null"),
+        service("containerd", "containerd", "ctr --timeout 5s version >/dev/null"),
         service("kube-proxy", "kube-proxy", plain!("10256", "/healthz")),
     ]
 }
@@ -148,10 +148,10 @@ impl Component {
     /// Waits until it answers.
     pub(super) fn wait(&self, container: &str) -> anyhow::Result<()> {
         // A subshell, so that a connection that fails does not end the loop.
-        let tries = START.as_secs() * 5;
         let script = format!(
-            "for try in $(seq {tries}); do if ( {} ) 2>/dev/null; then exit 0; fi; sleep 0.2; done; exit 1",
-            self.ready
+            "until ( {} ) 2>/dev/null; do [ $SECONDS -lt {} ] || exit 1; sleep 0.2; done",
+            self.ready,
+            START.as_secs()
         );
         engine::wait(container, &script, START * 2)
             .with_context(|| format!("{} did not become ready within {} s", self.name, START.as_secs()))

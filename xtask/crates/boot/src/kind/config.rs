@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
-use model::{Profile, minor_of};
+use model::{Profile, StoreKind, minor_of};
 use serde_json::{Value, json};
 
 use super::engine::Engine;
@@ -37,14 +37,16 @@ pub(super) struct Making<'a> {
     pub(super) units: &'a [Unit],
     /// Whether it is to be a whole cluster, and not a control plane alone.
     pub(super) whole: bool,
-    /// Whether the image is ours: it has its own network, and kube-proxy as a service.
-    pub(super) own_image: bool,
 }
 
 /// Why kubeadm cannot make this control plane; None where it can.
 pub(super) fn unfit(profile: &Profile) -> Option<&'static str> {
     let odd = |store: &model::ProfileStore| store.members > 1 || store.wrapper.is_some();
     match profile {
+        // Else a report would name a store that was never there.
+        _ if profile.stores.iter().any(|store| store.kind != StoreKind::Etcd) => {
+            Some("a store other than etcd, which kubeadm does not make")
+        }
         _ if profile.stores.len() > 1 => Some("stores for single resources, of which kubeadm makes none"),
         _ if profile.stores.iter().any(odd) => {
             Some("a store of several members or on a slow disk, which kubeadm does not make")
@@ -94,9 +96,8 @@ pub(super) fn cluster(profile: &Profile, making: &Making<'_>) -> anyhow::Result<
         "extraMounts": mounts,
     });
     let mut all = json!({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": [node]});
-    if making.own_image {
-        all["networking"] = json!({"kubeProxyMode": "none"});
-    }
+    // It is a service of the node.
+    all["networking"] = json!({"kubeProxyMode": "none"});
     if !making.engine.may_adjust_oom {
         // Else no sandbox starts: "can't get final child's PID from pipe: EOF".
         let patch = "[plugins.\"io.containerd.grpc.v1.cri\"]\n  restrict_oom_score_adj = true\n";
@@ -148,7 +149,7 @@ mod tests {
     fn made(version: &str, old: bool, whole: bool) -> Value {
         let (engine, folder) = (engine(old), Path::new("/private/prefix"));
         let units = [Unit { place: "/etc/systemd/system/kms.service".into(), file: "/private/kms.service".into() }];
-        let making = Making { engine: &engine, version, port: 1, folder, units: &units, whole, own_image: true };
+        let making = Making { engine: &engine, version, port: 1, folder, units: &units, whole };
         serde_json::from_str(&cluster(&profile(), &making).unwrap()).unwrap()
     }
 
@@ -193,11 +194,16 @@ mod tests {
             ("spare", json!(true), "further etcd"),
             ("controllers", json!(["a"]), "controllers"),
             ("apiservers", json!(2), "apiservers"),
+            ("stores", json!([{"name": "main", "members": 3}]), "several members"),
+            ("plugins", json!([{"name": "relay", "component": "faults", "relays": "main"}]), "relay"),
         ] {
             let mut odd = serde_json::to_value(profile()).unwrap();
             odd[field] = value;
             let odd: Profile = serde_json::from_value(odd).unwrap();
             assert!(unfit(&odd).is_some_and(|need| need.contains(word)), "{field}");
         }
+        let mut elsewhere = profile();
+        elsewhere.stores[0].kind = StoreKind::KineSqlite;
+        assert!(unfit(&elsewhere).is_some_and(|need| need.contains("other than etcd")));
     }
 }

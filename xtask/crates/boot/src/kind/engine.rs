@@ -22,8 +22,10 @@ pub(super) struct Engine {
     /// Whether it may lower how likely the kernel ends it (CAP_SYS_RESOURCE).
     pub(super) may_adjust_oom: bool,
     /// What kubelet changes on the whole machine, as it was: name below /proc/sys to value.
-    pub(super) sysctls: Vec<(String, String)>,
+    pub(super) sysctls: Sysctls,
 }
+
+pub(super) type Sysctls = Vec<(String, String)>;
 
 /// kubelet sets the first three (pkg/kubelet/cm/container_manager_linux.go, setupKernelTunables), and a container shares
 /// them with its machine; for many clusters [`make_room`] sets the last.
@@ -114,21 +116,33 @@ pub(super) fn make_room(engine: &Engine, image: &str, clusters: usize) -> anyhow
     let found = engine.sysctls.iter().find(|(name, _)| name == INSTANCES).and_then(|(_, value)| value.parse().ok());
     let wanted = INSTANCES_OF_ONE * (clusters as u64 + 1);
     match found {
-        Some(found) if wanted > found => restore(image, &[(INSTANCES.to_owned(), wanted.to_string())]),
+        Some(found) if wanted > found => {
+            let advice = format!("so many clusters need {INSTANCES} to be {wanted}: set it by hand (sysctl -w)");
+            set(image, &[(INSTANCES.to_owned(), wanted.to_string())]).context(advice)
+        }
         _ => Ok(()),
     }
 }
 
-/// Sets the machine's values back; works without root on this side.
+/// Sets the machine's values back.
 pub(super) fn restore(image: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
+    let script = setting(sysctls);
+    set(image, sysctls)
+        .with_context(|| format!("what kubelet has changed on this machine could not be set back; as root: {script}"))
+}
+
+/// Works without root on this side.
+fn set(image: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
     let sh = Shell::new()?;
-    let lines = sysctls.iter().map(|(name, value)| format!("echo {value} > /proc/sys/{name}"));
-    let script = lines.collect::<Vec<_>>().join(" && ");
+    let script = setting(sysctls);
     let run = cmd!(sh, "docker run --rm --privileged --network=none --entrypoint /bin/bash {image} -c {script}");
-    exec::finish(run, SHORT)
-        .map_err(explained)
-        .context("what kubelet has changed on this machine could not be set back")?;
-    Ok(())
+    exec::finish(run, SHORT).map(drop).map_err(explained)
+}
+
+/// A line of shell that gives the machine these values.
+pub(super) fn setting(sysctls: &[(String, String)]) -> String {
+    let lines = sysctls.iter().map(|(name, value)| format!("echo {value} > /proc/sys/{name}"));
+    lines.collect::<Vec<_>>().join(" && ")
 }
 
 /// Runs a line of shell in a container, also after Ctrl-C: what it changes must not stay half changed.

@@ -14,7 +14,7 @@ use proc::run_dir::{make_private_dir, write_private_file};
 use serde::{Deserialize, Serialize};
 use xshell::{Shell, cmd};
 
-use super::engine;
+use super::engine::{self, Engine, Sysctls};
 
 /// Below the cache.
 const FOLDER: &str = "kind";
@@ -26,8 +26,7 @@ struct Note {
     /// `Identity` of the process.
     keeper: String,
     /// What kubelet changes, as it was before.
-    sysctls: Vec<(String, String)>,
-    image: String,
+    sysctls: Sysctls,
 }
 
 /// A name for a cluster of this run: letters and digits of both, because a container and a host are called so.
@@ -36,33 +35,30 @@ pub(super) fn name(run: &RunDir, profile: &str) -> String {
     format!("archproof-{id}-{}-{profile}", std::process::id())
 }
 
-pub(super) fn note(cache: &Path, name: &str, sysctls: &[(String, String)], image: &str) -> anyhow::Result<()> {
+pub(super) fn note(cache: &Path, name: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
     make_private_dir(&cache.join(FOLDER))?;
-    let note = Note { keeper: Identity::me().to_string(), sysctls: before(cache, sysctls), image: image.to_owned() };
+    let note = Note { keeper: Identity::me().to_string(), sysctls: sysctls.to_vec() };
     write_private_file(&file(cache, name), &serde_json::to_vec(&note)?)
 }
 
-/// Another run may have changed them already; what it found is what the machine is set back to in the end.
-fn before(cache: &Path, found: &[(String, String)]) -> Vec<(String, String)> {
-    let first = notes(cache).into_iter().next();
-    first.map_or_else(|| found.to_vec(), |(_, note)| note.sysctls)
+/// What the machine is set back to in the end: another run may have changed already what was found.
+pub(super) fn before(cache: &Path, found: Sysctls) -> Sysctls {
+    notes(cache).into_iter().next().map_or(found, |(_, note)| note.sysctls)
 }
 
 /// What is done when this process ends without deleting its clusters, as a line of shell: all of it, but for the machine's
 /// values while another run has clusters.
-pub(super) fn will(cache: &Path, names: &[String], sysctls: &[(String, String)], image: &str) -> String {
+pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str) -> String {
     let folder = cache.join(FOLDER);
     let containers: Vec<String> = names.iter().map(|name| format!("{name}-control-plane")).collect();
     let notes: Vec<String> = names.iter().map(|name| format!("'{}'", file(cache, name).display())).collect();
-    let values = before(cache, sysctls);
-    let values: Vec<String> = values.iter().map(|(name, value)| format!("echo {value} > /proc/sys/{name}")).collect();
     format!(
         "docker rm --force --volumes {}; rm -f {}; ls '{}' | grep -q json || docker run --rm --privileged --network=none \
          --entrypoint /bin/bash {image} -c '{}'",
         containers.join(" "),
         notes.join(" "),
         folder.display(),
-        values.join("; ")
+        engine::setting(&engine.sysctls)
     )
 }
 
@@ -86,15 +82,16 @@ pub(super) fn delete(cache: &Path, kind: &Path, name: &str) -> anyhow::Result<()
     Ok(())
 }
 
-/// Deletes the clusters of runs that are dead, and sets back what kubelet changed when nobody else has one.
-pub(super) fn sweep(cache: &Path, kind: &Path) -> anyhow::Result<()> {
+/// Deletes the clusters of runs that are dead, and sets back what kubelet changed when nobody else has one. The image is one
+/// that the engine has now: it may be another engine than that of the dead.
+pub(super) fn sweep(cache: &Path, kind: &Path, image: &str) -> anyhow::Result<()> {
     let dead: Vec<(String, Note)> = notes(cache).into_iter().filter(|(_, note)| !is_kept(note)).collect();
     for (name, _) in &dead {
         delete(cache, kind, name)?;
         progress::say(&format!("note: deleted the cluster {name} of a run that ended without doing so"));
     }
     match dead.first() {
-        Some((_, note)) if is_empty(cache) => engine::restore(&note.image, &note.sysctls),
+        Some((_, note)) if is_empty(cache) => engine::restore(image, &note.sysctls),
         _ => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use model::{
     Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, NodeInfo, Profile, ProfileInfo, StoreInfo, Target,
     TlsFiles,
@@ -33,7 +33,7 @@ use crate::existing::{Access, Identity};
 use crate::flags;
 use component::Component;
 use config::Making;
-use engine::{Engine, SHORT};
+use engine::{Engine, SHORT, Sysctls};
 
 /// A cluster is up in half a minute where nothing else runs.
 const CREATE: Duration = Duration::from_secs(600);
@@ -65,8 +65,7 @@ pub type Write<'a> = dyn Fn(&Path) -> anyhow::Result<()> + Sync + 'a;
 /// Of the nodes.
 pub struct Image<'a> {
     pub reference: String,
-    /// Writes the docker archive; None where it is a published one, which the engine has or gets.
-    pub write: Option<&'a Write<'a>>,
+    pub write: &'a Write<'a>,
     /// What is on it and can run: names in `images.yaml` to references.
     pub images: BTreeMap<String, String>,
 }
@@ -74,6 +73,14 @@ pub struct Image<'a> {
 /// Why kubeadm cannot make this control plane; None where it can.
 pub fn unfit(profile: &Profile) -> Option<&'static str> {
     config::unfit(profile)
+}
+
+/// Lets the engine have an image.
+///
+/// # Errors
+/// The engine cannot, with the reason and the cure where they are known.
+pub fn load(archive: &Path) -> anyhow::Result<()> {
+    engine::load(archive)
 }
 
 /// The engine, before anything is built for it: "Docker 28.2.2".
@@ -89,14 +96,20 @@ pub fn engine_version(arch: &str) -> anyhow::Result<String> {
 /// # Errors
 /// The engine cannot, with the reason; kubeadm fails, with its words; an interrupt.
 pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
+    for profile in &request.topology.profiles {
+        if let Some(need) = unfit(profile) {
+            bail!("profile `{}` needs {need}: leave it out, or use another --provider", profile.name);
+        }
+    }
     tls::install();
     let phase = Phase::start(format!("boot {}", request.target.name));
     let name = engine::version(&request.target.name)?;
-    phase.status(format!("clearing what dead runs have left in {name}"));
-    ledger::sweep(request.cache, request.kind)?;
     prepare_image(request, run, &phase)?;
     phase.status(format!("trying {name}"));
-    let engine = engine::examine(name, &request.image.reference)?;
+    let mut engine = engine::examine(name, &request.image.reference)?;
+    engine.sysctls = ledger::before(request.cache, engine.sysctls);
+    phase.status("clearing what dead runs have left");
+    ledger::sweep(request.cache, request.kind, &request.image.reference)?;
     let factor = crate::execution::native_factor(request.target, request.artifacts)?;
     let clusters = Arc::new(Clusters {
         kind: request.kind.to_owned(),
@@ -111,7 +124,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     });
     let profiles = &request.topology.profiles;
     let names: Vec<String> = profiles.iter().map(|profile| ledger::name(run, &profile.name)).collect();
-    let will = ledger::will(request.cache, &names, &engine.sysctls, &request.image.reference);
+    let will = ledger::will(request.cache, &names, &engine, &request.image.reference);
     *clusters.will.lock().unwrap_or_else(|e| e.into_inner()) = Some(Will::make(&will)?);
     engine::make_room(&engine, &request.image.reference, profiles.len())?;
     phase.status(format!("{} clusters of Kind", profiles.len()));
@@ -140,7 +153,6 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
 /// The engine has the image afterwards.
 fn prepare_image(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<()> {
     let Image { reference, write, .. } = &request.image;
-    let Some(write) = write else { return Ok(()) };
     if engine::has_image(reference)? {
         return Ok(());
     }
@@ -172,9 +184,8 @@ fn make(
     let port = proc::ports::free()?;
     let whole = profile.name == request.whole;
     let version = request.artifacts.by_component.get("kube-apiserver").map_or("", |artifact| &artifact.version);
-    let own_image = request.image.write.is_some();
     let units = plugins::prepare(profile, request.artifacts, run, &folder, &dir)?;
-    let making = Making { engine, version, port, folder: &folder, units: &units, whole, own_image };
+    let making = Making { engine, version, port, folder: &folder, units: &units, whole };
     let file = dir.join("kind.yaml");
     write_private_file(&file, config::cluster(profile, &making)?.as_bytes())?;
     let mut components = component::of_plane();
@@ -184,7 +195,7 @@ fn make(
     components.extend(profile.plugins.iter().map(|plugin| component::plugin(&plugin.name, &plugin.component)));
     let node = Node { name: ledger::name(run, &profile.name), components, folder, scratch };
     let kubeconfig = dir.join("kubeconfig");
-    ledger::note(request.cache, &node.name, &engine.sysctls, &request.image.reference)?;
+    ledger::note(request.cache, &node.name, &engine.sysctls)?;
     clusters.lock().insert(profile.name.clone(), node.clone());
     let (name, kind, image) = (&node.name, request.kind, &request.image.reference);
     let sh = Shell::new()?;
@@ -294,7 +305,7 @@ struct Clusters {
     logs: PathBuf,
     image: String,
     /// As they were.
-    sysctls: Vec<(String, String)>,
+    sysctls: Sysctls,
     /// By profile.
     nodes: Mutex<BTreeMap<String, Node>>,
     looked: Mutex<Instant>,
