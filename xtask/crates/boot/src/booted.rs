@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use anyhow::Context;
 use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, StoreInfo};
+use proc::deadline::{OnInterrupt, Probe, until};
 use proc::interrupt;
 use proc::run_dir::write_private_file;
 use rustix::process::Signal;
@@ -72,6 +73,7 @@ impl Booted {
             is_machine: info.machine.is_some(),
             data,
             components: Mutex::new(components),
+            start: Mutex::default(),
         });
         let control: Arc<dyn Control> = processes.clone();
         Booted::of(Cluster { info, control: Some(control) }, artifacts, processes)
@@ -172,9 +174,32 @@ struct Processes {
     /// Names of the stores and where each keeps its data.
     data: Vec<(String, PathBuf)>,
     components: Mutex<BTreeMap<String, Component>>,
+    /// Held by whoever starts an apiserver.
+    start: Mutex<()>,
 }
 
+/// How long an apiserver waits for another one to be ready; one that waits for its store never is.
+const PATIENCE: Duration = Duration::from_secs(180);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 impl Processes {
+    /// Apiservers of a slow machine start one after the other. It takes no longer than side by side, because a start is
+    /// nothing but work, and each is short then: one that has not checked all Services a minute after it began to serve
+    /// ends itself, and a first try that fails ("TLS handshake timeout", ten seconds) is not repeated within that minute:
+    /// `PostStartHook "start-service-ip-repair-controllers" failed: unable to perform initial IP and Port allocation check`
+    fn turn(&self, component: &Component) -> Option<MutexGuard<'_, ()>> {
+        if !self.resting || !component.is_apiserver() {
+            return None;
+        }
+        let what = "the apiserver that starts to be ready";
+        let turn = until(what, PATIENCE, LOOK_EVERY, OnInterrupt::Stop, || match self.start.try_lock() {
+            Ok(turn) => Probe::Ready(turn),
+            Err(TryLockError::Poisoned(turn)) => Probe::Ready(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => Probe::NotYet(String::new()),
+        });
+        turn.ok()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Component>> {
         self.components.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -243,6 +268,31 @@ impl Processes {
     }
 }
 
+impl Processes {
+    fn change(&self, component: &mut Component, action: &Action) -> anyhow::Result<()> {
+        match action {
+            Action::Stop => component.stop(),
+            Action::Kill => component.kill(),
+            Action::Pause => component.signal(Signal::STOP),
+            Action::Resume => component.signal(Signal::CONT),
+            Action::Start => {
+                let _turn = self.turn(component);
+                component.start()
+            }
+            Action::StartWithout { variable } => {
+                let _turn = self.turn(component);
+                component.start_without(variable)
+            }
+            Action::Restart { flags } => {
+                component.stop()?;
+                flags::change(&mut component.flags, flags);
+                let _turn = self.turn(component);
+                component.start()
+            }
+        }
+    }
+}
+
 impl Control for Processes {
     fn components(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
@@ -254,7 +304,7 @@ impl Control for Processes {
             .lock()
             .remove(component)
             .ok_or_else(|| ControlError(format!("there is no component `{component}`, or it is being changed")))?;
-        let result = self.filled(component, action).and_then(|action| apply(&mut taken, &action));
+        let result = self.filled(component, action).and_then(|action| self.change(&mut taken, &action));
         self.lock().insert(component.to_owned(), taken);
         result.map_err(|error| ControlError(format!("{action:?} of {component}: {error:#}")))
     }
@@ -304,21 +354,5 @@ impl Control for Processes {
 
     fn casualty(&self) -> Option<String> {
         self.host.casualty().or_else(|| self.lock().values_mut().find_map(Component::casualty))
-    }
-}
-
-fn apply(component: &mut Component, action: &Action) -> anyhow::Result<()> {
-    match action {
-        Action::Start => component.start(),
-        Action::StartWithout { variable } => component.start_without(variable),
-        Action::Stop => component.stop(),
-        Action::Kill => component.kill(),
-        Action::Pause => component.signal(Signal::STOP),
-        Action::Resume => component.signal(Signal::CONT),
-        Action::Restart { flags } => {
-            component.stop()?;
-            flags::change(&mut component.flags, flags);
-            component.start()
-        }
     }
 }

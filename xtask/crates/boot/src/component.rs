@@ -189,6 +189,10 @@ impl Component {
         self.name.contains("/etcd-")
     }
 
+    pub(crate) fn is_apiserver(&self) -> bool {
+        self.order() == APISERVER
+    }
+
     /// Those that others need come first: stores, plugins, apiservers, their clients.
     pub(crate) fn order(&self) -> u8 {
         match self.name.rsplit_once('/') {
