@@ -391,16 +391,20 @@ Examples:
   cargo xtask bench --only ready --runs 5
   cargo xtask bench --only cold-build --json
   cargo xtask bench --boot --arch all
-  cargo xtask bench --boot --arch ARCH --runs 1")]
+  cargo xtask bench --boot --arch ARCH --runs 1
+  cargo xtask bench --cluster --arch ARCH")]
 pub(crate) struct BenchOptions {
     /// Only these benchmarks; may be repeated
-    #[arg(long, value_name = "NAME", conflicts_with = "boot")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["boot", "cluster"])]
     pub(crate) only: Vec<String>,
     /// Measure system VMs instead: cold and warm starts, snapshots, memory, downloads
     #[arg(long)]
     pub(crate) boot: bool,
+    /// Measure whole clusters instead: nodes in VMs, cold and warm, until a Pod runs, and Kind where there is an engine
+    #[arg(long, conflicts_with = "boot")]
+    pub(crate) cluster: bool,
     /// Architectures of the VMs, separated by commas, or `all` [default: this machine's]
-    #[arg(long, value_name = "ARCH", value_delimiter = ',', requires = "boot")]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',', conflicts_with = "only")]
     pub(crate) arch: Vec<String>,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,

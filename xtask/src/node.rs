@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use boot::NodeRequest;
-use model::{Artifacts, Exit, ImageOrder, ImageRecipe, Images, MachineFiles, Node, Profile};
+use model::{Artifacts, Exit, ImageOrder, ImageRecipe, Images, MachineFiles, Profile};
 use targets::Catalogue;
 
 use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
@@ -35,19 +35,24 @@ pub(crate) fn with(
     Ok(all.into_iter().collect())
 }
 
-/// Makes the disk of what was built, unless the cache has it.
+/// Makes the disk of what was built, unless the cache has it. The control planes of `profiles` run from it as well.
 pub(crate) fn request(
     paths: &Paths,
     catalogue: &Catalogue,
     files: &MachineFiles,
     artifacts: &Artifacts,
+    profiles: &[Profile],
 ) -> anyhow::Result<NodeRequest> {
     let recipes = recipes(catalogue, &catalogue.node.disk.images)?;
     let orders: Vec<ImageOrder<'_>> = recipes.iter().map(|recipe| order(catalogue, recipe, artifacts)).collect();
     let packages = files.node.as_deref().context("the packages of the node were not fetched, a bug of ours")?;
-    let Node { disk, .. } = &catalogue.node;
+    let of_planes = ProviderArg::Qemu.components(&catalogue.components, profiles);
+    let mut disk = catalogue.node.disk.clone();
+    disk.programs.extend(of_planes.into_iter().filter(|name| name != boot::qemu::INIT));
+    disk.programs.sort_unstable();
+    disk.programs.dedup();
     let made = ::node::disk(&::node::Request {
-        disk,
+        disk: &disk,
         artifacts,
         images: &catalogue.images,
         orders: &orders,

@@ -79,7 +79,7 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     drop(turn);
     tell_built(log, &artifacts);
     let booted = phase(log, "boot", Exit::Infrastructure, || {
-        let node = provider.node(job.provider.paths, job.provider.catalogue, &artifacts)?;
+        let node = provider.node(job.provider.paths, job.provider.catalogue, &artifacts, &job.profiles)?;
         let topology = Topology { profiles: job.profiles.clone(), node };
         provider.boot(job.target, &artifacts, &topology, &job.provider.paths.cache, run)
     })?;

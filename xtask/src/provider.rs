@@ -124,10 +124,11 @@ impl Provider<'_> {
         paths: &Paths,
         catalogue: &Catalogue,
         artifacts: &Artifacts,
+        profiles: &[Profile],
     ) -> anyhow::Result<Option<NodeRequest>> {
         match self {
             Provider::Qemu { files, .. } if files.node.is_some() => {
-                node::request(paths, catalogue, files, artifacts).map(Some)
+                node::request(paths, catalogue, files, artifacts, profiles).map(Some)
             }
             _ => Ok(None),
         }
@@ -148,7 +149,7 @@ impl Provider<'_> {
                 let request = boot::qemu::Request { target, artifacts, files, topology, accelerator, cache, cold };
                 boot::qemu::up(&request, run)
             }
-            Provider::Kind(setup) => setup.clusters(artifacts, topology, run),
+            Provider::Kind(setup) => setup.kind(artifacts, topology, |request| boot::kind::up(request, run)),
         }
     }
 }
@@ -179,7 +180,13 @@ impl<'a> Setup<'a> {
         }
     }
 
-    fn clusters(&self, artifacts: &Artifacts, topology: &Topology, run: &RunDir) -> anyhow::Result<Booted> {
+    /// What clusters of Kind are made from, for as long as `then` needs it.
+    pub(crate) fn kind<T>(
+        &self,
+        artifacts: &Artifacts,
+        topology: &Topology,
+        then: impl FnOnce(&boot::kind::Request<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let Setup { paths, catalogue, target, offline, options, .. } = *self;
         let order = Order { paths, catalogue, target, artifacts, machine: &options.machine, offline };
         let inputs = Inputs::of(&order)?;
@@ -188,7 +195,7 @@ impl<'a> Setup<'a> {
         let (reference, images) = (inputs.reference.clone(), inputs.references());
         let image = boot::kind::Image { reference, write: &write, images };
         let (kind, whole, cache) = (&kind.path, catalogue.node.profile.as_str(), paths.cache.as_path());
-        boot::kind::up(&boot::kind::Request { target, artifacts, topology, kind, image, whole, cache }, run)
+        then(&boot::kind::Request { target, artifacts, topology, kind, image, whole, cache })
     }
 
     fn machine(&self) -> anyhow::Result<Provider<'a>> {

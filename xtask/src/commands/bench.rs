@@ -1,9 +1,10 @@
 //! `cargo xtask bench`: speed as ratios against floors that are measured in the same run, never as a test.
 //!
 //! Other load on the machine moves a figure and its floor alike, so read the ratio; each row is a median. What concerns
-//! system VMs (`--boot`) is in `boot`, what concerns recorded runs in `rejudge`.
+//! system VMs (`--boot`) is in `boot`, whole clusters (`--cluster`) in `cluster`, recorded runs in `rejudge`.
 
 mod boot;
+mod cluster;
 mod rejudge;
 
 use std::hint::black_box;
@@ -75,6 +76,9 @@ const ON_REQUEST: &[&str] = &["cold-build"];
 pub(crate) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
     if options.boot {
         return boot::run(paths, options);
+    }
+    if options.cluster {
+        return cluster::run(paths, options);
     }
     let catalogue = Catalogue::load(&paths.targets)?;
     let target = target(&catalogue, None)?;

@@ -175,7 +175,7 @@ pub(crate) fn ready<'a>(
     let components = node::with(options, chosen, catalogue, &profiles)?;
     let request = ::build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
-    let node = provider.node(paths, catalogue, &artifacts).or_exit(Exit::Infrastructure)?;
+    let node = provider.node(paths, catalogue, &artifacts, &profiles).or_exit(Exit::Infrastructure)?;
     Ok(Ready { chosen, provider, artifacts, topology: Topology { profiles, node } })
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ::boot::qemu::{self, Accelerator};
 use ::boot::{Booted, Saved, Topology};
 use anyhow::{Context, ensure};
-use model::{Artifacts, Exit, MachineFiles, Target};
+use model::{Artifacts, Exit, MachineFiles, Profile, Target};
 use proc::process::Identity;
 use proc::run_dir::make_private_dir;
 use proc::{RunDir, interrupt, progress};
@@ -18,28 +18,29 @@ use crate::args::{BenchOptions, ClusterArg, ProviderArg, ProviderOptions};
 use crate::commands::fetch::options as fetch_options;
 use crate::commands::{chosen, host_target, print, print_json, request};
 use crate::failure::{Failure, OrExit};
+use crate::node;
 use crate::paths::Paths;
 use crate::provider::{Provider, Setup};
 
 const MIB: f64 = (1 << 20) as f64;
 
 /// A target with everything that its VMs are made from.
-struct Vms<'a> {
+pub(super) struct Vms<'a> {
     paths: &'a Paths,
     target: &'a Target,
     artifacts: Artifacts,
     files: Box<MachineFiles>,
     accelerator: Accelerator,
     /// For snapshots alone.
-    cache: Scratch,
-    one: Topology,
+    pub(super) cache: Scratch,
+    pub(super) one: Topology,
     all: Topology,
-    runs: usize,
+    pub(super) runs: usize,
 }
 
 /// A cache that is removed in the end, at the latest by the next run.
-struct Scratch {
-    cache: PathBuf,
+pub(super) struct Scratch {
+    pub(super) cache: PathBuf,
     _run: RunDir,
 }
 
@@ -53,20 +54,30 @@ struct Cold {
 }
 
 pub(super) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
-    let catalogue = Catalogue::load(&paths.targets)?;
-    let mut rows = Vec::new();
-    let mut failed = None;
-    for target in chosen(&catalogue, &options.arch)? {
-        let vms = Vms::prepare(paths, options, &catalogue, target)?;
-        let measured = vms.measure(&mut rows).and_then(|()| {
-            rows.push(row(target, "downloads", downloads(paths, options, &catalogue, target)?, "MiB"));
+    each(paths, options, |catalogue, target, rows| {
+        let vms = Vms::prepare(paths, options, catalogue, target, ClusterArg::Planes)?;
+        let measured = vms.measure(rows).and_then(|()| {
+            rows.push(row(target, "downloads", downloads(paths, options, catalogue, target)?, "MiB"));
             Ok(())
         });
-        // What was measured is shown, also of the architectures after this one.
-        if let Err(error) = measured.with_context(|| format!("VMs of {}", target.name)) {
+        measured.with_context(|| format!("VMs of {}", target.name)).or_exit(Exit::Infrastructure)
+    })
+}
+
+/// Measures each chosen architecture, and shows the table. What was measured is shown also when something of it fails.
+pub(super) fn each(
+    paths: &Paths,
+    options: &BenchOptions,
+    measure: impl Fn(&Catalogue, &Target, &mut Vec<Row>) -> Result<(), Failure>,
+) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let mut rows = Vec::new();
+    let mut failed = false;
+    for target in chosen(&catalogue, &options.arch)? {
+        if let Err(failure) = measure(&catalogue, target, &mut rows) {
             interrupt::check().map_err(anyhow::Error::from)?;
-            progress::say(&format!("{error:#}"));
-            failed = Some(error);
+            progress::say(&format!("{:#}", failure.error));
+            failed = true;
         }
     }
     if options.json {
@@ -75,8 +86,8 @@ pub(super) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure
         print(&table(&rows));
     }
     match failed {
-        None => Ok(Exit::Ok),
-        Some(_) => Err(anyhow::anyhow!("the table is not whole: see above")).or_exit(Exit::Infrastructure),
+        false => Ok(Exit::Ok),
+        true => Err(anyhow::anyhow!("the table is not whole: see above")).or_exit(Exit::Infrastructure),
     }
 }
 
@@ -89,36 +100,44 @@ fn downloads(paths: &Paths, options: &BenchOptions, catalogue: &Catalogue, targe
 }
 
 impl<'a> Vms<'a> {
-    fn prepare(
+    pub(super) fn prepare(
         paths: &'a Paths,
         options: &BenchOptions,
         catalogue: &'a Catalogue,
         target: &'a Target,
+        cluster: ClusterArg,
     ) -> Result<Vms<'a>, Failure> {
-        let provider = ProviderOptions {
+        let options_of = ProviderOptions {
             provider: Some(ProviderArg::Qemu),
-            cluster: ClusterArg::Planes,
+            cluster,
             cold: false,
             machine: options.machine.clone(),
         };
         let host = Some(host_target(catalogue)?);
         let chosen = ProviderArg::Qemu;
-        let setup = Setup { chosen, options: &provider, paths, catalogue, host, target, offline: false };
-        let Provider::Qemu { files, accelerator, .. } = setup.prepare().or_exit(Exit::Infrastructure)? else {
+        let setup = Setup { chosen, options: &options_of, paths, catalogue, host, target, offline: false };
+        let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
+        let (planes, node): (Vec<Profile>, Vec<Profile>) =
+            catalogue.profiles.iter().cloned().partition(|profile| profile.name != catalogue.node.profile);
+        let of_node = cluster == ClusterArg::Node;
+        let profiles = if of_node { &node } else { &planes };
+        let components = node::with(&options_of, chosen, catalogue, profiles)?;
+        let request = build::Request { only: Some(&components), ..request(paths, catalogue, target, None) };
+        let artifacts = build::build(&request).or_exit(Exit::Build)?;
+        let node = provider.node(paths, catalogue, &artifacts, profiles).or_exit(Exit::Infrastructure)?;
+        let Provider::Qemu { files, accelerator, .. } = provider else {
             return Err(anyhow::anyhow!("a VM was asked for, and its provider is another").into());
         };
-        let components = ProviderArg::Qemu.components(&catalogue.components, &catalogue.profiles);
-        let request = build::Request { only: Some(&components), ..request(paths, catalogue, target, None) };
-        let all = catalogue.profiles.iter().filter(|profile| profile.name != catalogue.node.profile);
+        let one = if of_node { profiles.clone() } else { vec![catalogue.profile("default")?.clone()] };
         Ok(Vms {
             paths,
             target,
-            artifacts: build::build(&request).or_exit(Exit::Build)?,
+            artifacts,
             files,
             accelerator,
             cache: Scratch::new(paths).or_exit(Exit::Infrastructure)?,
-            one: Topology { profiles: vec![catalogue.profile("default")?.clone()], node: None },
-            all: Topology { profiles: all.cloned().collect(), node: None },
+            one: Topology { profiles: one, node: node.clone() },
+            all: Topology { profiles: profiles.clone(), node },
             runs: options.runs.max(1),
         })
     }
@@ -171,18 +190,28 @@ impl<'a> Vms<'a> {
         Ok((median(ours), median(floors)))
     }
 
-    /// Seconds to readiness, MiB of QEMU's memory at the peak, and the snapshot if one was made.
     fn boot(&self, topology: &Topology, warm: bool) -> anyhow::Result<(f64, f64, Option<Saved>)> {
+        self.boot_and(topology, warm, |_| Ok(0.0))
+    }
+
+    /// Seconds to readiness and those that `then` took; MiB of QEMU's memory at the peak; the snapshot if one was made.
+    pub(super) fn boot_and(
+        &self,
+        topology: &Topology,
+        warm: bool,
+        then: impl FnOnce(&Booted) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<(f64, f64, Option<Saved>)> {
         let run = self.run()?;
         let booted = qemu::up(&self.request(topology), &run)?;
+        let took = then(&booted);
         let measured = measured(&booted, &run, warm);
         booted.end(None)?;
         discard(&run);
         let (seconds, peak) = measured?;
-        Ok((seconds, peak, booted.saved))
+        Ok((seconds + took?, peak, booted.saved))
     }
 
-    fn by_hand(
+    pub(super) fn by_hand(
         &self,
         measure: impl Fn(&qemu::Request<'_>, &RunDir) -> anyhow::Result<std::time::Duration>,
         topology: &Topology,
@@ -220,17 +249,17 @@ fn qemu_peak(ledger: &Path) -> anyhow::Result<f64> {
     crate::commands::memory::peak(&alive.context("the run has no QEMU")?.pid.to_string())
 }
 
-fn row(target: &Target, what: &str, value: f64, unit: &'static str) -> Row {
+pub(super) fn row(target: &Target, what: &str, value: f64, unit: &'static str) -> Row {
     let name = format!("{} {what}", target.name);
     Row { name, value, unit, floor: None, floor_is: "", goal: "", met: None }
 }
 
 impl Row {
-    fn against(self, floor: f64, floor_is: &'static str) -> Row {
+    pub(super) fn against(self, floor: f64, floor_is: &'static str) -> Row {
         Row { floor: Some(floor), floor_is, ..self }
     }
 
-    fn goal(self, goal: &'static str, met: bool) -> Row {
+    pub(super) fn goal(self, goal: &'static str, met: bool) -> Row {
         Row { goal, met: Some(met), ..self }
     }
 }
@@ -241,14 +270,14 @@ fn mib(bytes: u64) -> f64 {
 }
 
 impl Scratch {
-    fn new(paths: &Paths) -> anyhow::Result<Scratch> {
+    pub(super) fn new(paths: &Paths) -> anyhow::Result<Scratch> {
         let run = RunDir::create(&paths.cache.join("bench"), &paths.cache, "scratch")?;
         discard(&run);
         let cache = run.private_dir("cache")?;
         Ok(Scratch { cache, _run: run })
     }
 
-    fn empty(&self) -> anyhow::Result<()> {
+    pub(super) fn empty(&self) -> anyhow::Result<()> {
         std::fs::remove_dir_all(&self.cache).with_context(|| format!("failed to empty {}", self.cache.display()))?;
         make_private_dir(&self.cache)
     }

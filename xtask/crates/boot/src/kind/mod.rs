@@ -4,36 +4,37 @@
 //! The node image is made elsewhere (`node`); what is done here needs a container engine and nothing else. Profiles that
 //! kubeadm cannot make are told by [`unfit`].
 
+mod clusters;
 mod component;
 mod config;
 mod engine;
+mod floor;
 mod ledger;
 mod plugins;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use model::{
-    Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, NodeInfo, Profile, ProfileInfo, StoreInfo, Target,
-    TlsFiles,
+    Action, Artifacts, Cluster, ClusterInfo, Control, NodeInfo, Profile, ProfileInfo, StoreInfo, Target, TlsFiles,
 };
 use proc::exec;
 use proc::progress::Phase;
 use proc::run_dir::write_private_file;
-use proc::{RunDir, Will, interrupt};
+use proc::{RunDir, interrupt};
 use xshell::{Shell, cmd};
 
 use crate::Topology;
-use crate::booted::{Booted, Power};
+use crate::booted::Booted;
 use crate::existing::{Access, Identity};
 use crate::flags;
-use component::Component;
+use clusters::{Clusters, Node};
 use config::Making;
-use engine::{Engine, SHORT, Sysctls};
+use engine::{Engine, SHORT};
+pub use floor::by_hand;
 
 /// A cluster is up in half a minute where nothing else runs.
 const CREATE: Duration = Duration::from_secs(600);
@@ -43,8 +44,6 @@ const WAIT: &str = "300s";
 const SETTLE: Duration = Duration::from_secs(180);
 /// Clusters that are made at the same time.
 const WIDTH: usize = 2;
-/// How often it is looked whether a node still runs.
-const LOOK: Duration = Duration::from_secs(3);
 
 /// What clusters are made from.
 pub struct Request<'a> {
@@ -103,30 +102,9 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     }
     tls::install();
     let phase = Phase::start(format!("boot {}", request.target.name));
-    let name = engine::version(&request.target.name)?;
-    prepare_image(request, run, &phase)?;
-    phase.status(format!("trying {name}"));
-    let mut engine = engine::examine(name, &request.image.reference)?;
-    engine.sysctls = ledger::before(request.cache, engine.sysctls);
-    phase.status("clearing what dead runs have left");
-    ledger::sweep(request.cache, request.kind, &request.image.reference)?;
+    let (engine, clusters) = prepare(request, run, &phase)?;
     let factor = crate::execution::native_factor(request.target, request.artifacts)?;
-    let clusters = Arc::new(Clusters {
-        kind: request.kind.to_owned(),
-        cache: request.cache.to_owned(),
-        logs: run.logs(),
-        image: request.image.reference.clone(),
-        sysctls: engine.sysctls.clone(),
-        nodes: Mutex::default(),
-        looked: Mutex::new(Instant::now()),
-        will: Mutex::default(),
-        ended: AtomicBool::new(false),
-    });
     let profiles = &request.topology.profiles;
-    let names: Vec<String> = profiles.iter().map(|profile| ledger::name(run, &profile.name)).collect();
-    let will = ledger::will(request.cache, &names, &engine, &request.image.reference);
-    *clusters.will.lock().unwrap_or_else(|e| e.into_inner()) = Some(Will::make(&will)?);
-    engine::make_room(&engine, &request.image.reference, profiles.len())?;
     phase.status(format!("{} clusters of Kind", profiles.len()));
     let made = proc::side_by_side(profiles, WIDTH, |profile| {
         make(request, run, &engine, &clusters, profile)
@@ -150,7 +128,21 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     Ok(Booted::of(Cluster { info, control: Some(control) }, request.artifacts, clusters))
 }
 
-/// The engine has the image afterwards.
+/// Whatever does not depend on the clusters that will be made: the engine has the image and room for them.
+fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<(Engine, Arc<Clusters>)> {
+    let image = &request.image.reference;
+    let name = engine::version(&request.target.name)?;
+    prepare_image(request, run, phase)?;
+    phase.status(format!("trying {name}"));
+    let mut engine = engine::examine(name, image)?;
+    engine.sysctls = ledger::before(request.cache, engine.sysctls);
+    phase.status("clearing what dead runs have left");
+    ledger::sweep(request.cache, request.kind, image)?;
+    let clusters = Clusters::of(request, run, &engine)?;
+    engine::make_room(&engine, image, request.topology.profiles.len())?;
+    Ok((engine, clusters))
+}
+
 fn prepare_image(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<()> {
     let Image { reference, write, .. } = &request.image;
     if engine::has_image(reference)? {
@@ -164,7 +156,7 @@ fn prepare_image(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::
     std::fs::remove_file(&archive).with_context(|| format!("failed to remove {}", archive.display()))
 }
 
-/// One cluster.
+/// One cluster, with everything that its profile has.
 fn make(
     request: &Request<'_>,
     run: &RunDir,
@@ -172,46 +164,119 @@ fn make(
     clusters: &Clusters,
     profile: &Profile,
 ) -> anyhow::Result<ProfileInfo> {
-    let dir = run.private().join(&profile.name);
-    let (folder, scratch) = (dir.join("run"), dir.join("scratch"));
-    for dir in [&dir, &folder, &scratch] {
-        proc::run_dir::make_private_dir(dir)?;
-    }
-    for (name, text) in &profile.files {
-        let text = flags::fill(text, Path::new(config::RUN), &BTreeMap::new())?;
-        write_private_file(&folder.join(name), text.as_bytes())?;
-    }
-    let port = proc::ports::free()?;
-    let whole = profile.name == request.whole;
-    let version = request.artifacts.by_component.get("kube-apiserver").map_or("", |artifact| &artifact.version);
-    let units = plugins::prepare(profile, request.artifacts, run, &folder, &dir)?;
-    let making = Making { engine, version, port, folder: &folder, units: &units, whole };
-    let file = dir.join("kind.yaml");
-    write_private_file(&file, config::cluster(profile, &making)?.as_bytes())?;
-    let mut components = component::of_plane();
-    if whole {
-        components.extend([component::controllers(), component::of_node()].concat());
-    }
-    components.extend(profile.plugins.iter().map(|plugin| component::plugin(&plugin.name, &plugin.component)));
-    let node = Node { name: ledger::name(run, &profile.name), components, folder, scratch };
-    let kubeconfig = dir.join("kubeconfig");
-    ledger::note(request.cache, &node.name, &engine.sysctls)?;
-    clusters.lock().insert(profile.name.clone(), node.clone());
-    let (name, kind, image) = (&node.name, request.kind, &request.image.reference);
-    let sh = Shell::new()?;
-    let create = cmd!(
-        sh,
-        "{kind} create cluster --name {name} --config {file} --image {image} --kubeconfig {kubeconfig} --wait {WAIT} --retain"
-    );
-    exec::run(create, CREATE).map_err(anyhow::Error::from).map_err(|error| clusters.with_last_words(error, &node))?;
-    if whole {
-        settle(&node)?;
-    } else {
-        alone(&node)?;
+    let draft = Draft::of(request, run, engine, profile)?;
+    draft.create(request, clusters)?;
+    let node = &draft.node;
+    if !draft.whole {
+        alone(node)?;
     }
     // kubeadm is content without the profile's programs, and so is an apiserver at its start.
     node.components.iter().try_for_each(|component| component.wait(&node.container()))?;
-    info(profile, &node, &dir, kubeconfig, port)
+    draft.info()
+}
+
+/// A cluster that can be made.
+struct Draft<'a> {
+    profile: &'a Profile,
+    whole: bool,
+    node: Node,
+    dir: PathBuf,
+    /// What `kind create` is told.
+    file: PathBuf,
+    kubeconfig: PathBuf,
+    /// Of the store, outside.
+    port: u16,
+}
+
+impl<'a> Draft<'a> {
+    fn of(request: &Request<'_>, run: &RunDir, engine: &Engine, profile: &'a Profile) -> anyhow::Result<Draft<'a>> {
+        let dir = run.private().join(&profile.name);
+        let (folder, scratch) = (dir.join("run"), dir.join("scratch"));
+        for dir in [&dir, &folder, &scratch] {
+            proc::run_dir::make_private_dir(dir)?;
+        }
+        for (name, text) in &profile.files {
+            let text = flags::fill(text, Path::new(config::RUN), &BTreeMap::new())?;
+            write_private_file(&folder.join(name), text.as_bytes())?;
+        }
+        let port = proc::ports::free()?;
+        let whole = profile.name == request.whole;
+        let version = request.artifacts.by_component.get("kube-apiserver").map_or("", |artifact| &artifact.version);
+        let units = plugins::prepare(profile, request.artifacts, run, &folder, &dir)?;
+        let making = Making { engine, version, port, folder: &folder, units: &units, whole };
+        let file = dir.join("kind.yaml");
+        write_private_file(&file, config::cluster(profile, &making)?.as_bytes())?;
+        let mut components = component::of_plane();
+        if whole {
+            components.extend([component::controllers(), component::of_node()].concat());
+        }
+        components.extend(profile.plugins.iter().map(|plugin| component::plugin(&plugin.name, &plugin.component)));
+        let node = Node { name: ledger::name(run, &profile.name), components, folder, scratch };
+        let kubeconfig = dir.join("kubeconfig");
+        Ok(Draft { profile, whole, node, dir, file, kubeconfig, port })
+    }
+
+    /// `kind create cluster`, and for names in a cluster that is to be whole.
+    fn create(&self, request: &Request<'_>, clusters: &Clusters) -> anyhow::Result<()> {
+        let Draft { profile, node, file, kubeconfig, .. } = self;
+        clusters.add(&profile.name, node)?;
+        let (name, kind, image) = (&node.name, request.kind, &request.image.reference);
+        let sh = Shell::new()?;
+        let create = cmd!(
+            sh,
+            "{kind} create cluster --name {name} --config {file} --image {image} --kubeconfig {kubeconfig} --wait {WAIT} --retain"
+        );
+        exec::run(create, CREATE)
+            .map_err(anyhow::Error::from)
+            .map_err(|error| clusters.with_last_words(error, node))?;
+        if self.whole { settle(node) } else { Ok(()) }
+    }
+
+    fn info(self) -> anyhow::Result<ProfileInfo> {
+        let Draft { profile, node, dir, kubeconfig, port, .. } = self;
+        let access = Access::read(&kubeconfig, None)?;
+        let Identity::Certificate { cert, key } = &access.identity else {
+            return Err(anyhow!("Kind's kubeconfig holds no client certificate"));
+        };
+        let private = |name: &str, content: &[u8]| {
+            let file = dir.join(name);
+            write_private_file(&file, content).map(|()| file)
+        };
+        let tls = TlsFiles {
+            ca: private("ca.crt", &access.ca)?,
+            cert: private("admin.crt", cert)?,
+            key: private("admin.key", key)?,
+        };
+        let of_node = |path: &str, name: &str| {
+            let content = engine::shell(&node.container(), &format!("cat /etc/kubernetes/pki/{path}"), SHORT)?;
+            private(name, content.as_bytes())
+        };
+        let store = TlsFiles {
+            ca: of_node("etcd/ca.crt", "etcd-ca.crt")?,
+            cert: of_node("apiserver-etcd-client.crt", "etcd.crt")?,
+            key: of_node("apiserver-etcd-client.key", "etcd.key")?,
+        };
+        let apiserver = node.component(component::APISERVER)?;
+        Ok(ProfileInfo {
+            name: profile.name.clone(),
+            apiservers: vec![access.server.clone()],
+            apiserver: access.server,
+            tls,
+            token: None,
+            kubeconfig,
+            prefix: profile.prefix.clone(),
+            stores: vec![StoreInfo {
+                name: profile.stores.first().map_or_else(|| "main".into(), |store| store.name.clone()),
+                endpoint: flags::url(port),
+                members: vec![flags::url(port)],
+                tls: store,
+                resources: Vec::new(),
+                root: String::new(),
+            }],
+            flags: apiserver.flags(&node.container())?,
+            dir: node.folder.clone(),
+        })
+    }
 }
 
 /// Waits for CoreDNS: a cluster is not whole without names.
@@ -228,246 +293,4 @@ fn settle(node: &Node) -> anyhow::Result<()> {
 fn alone(node: &Node) -> anyhow::Result<()> {
     let mut others = component::controllers().into_iter();
     others.try_for_each(|component| component.apply(&node.container(), &Action::Stop, &node.scratch))
-}
-
-fn info(profile: &Profile, node: &Node, dir: &Path, kubeconfig: PathBuf, port: u16) -> anyhow::Result<ProfileInfo> {
-    let access = Access::read(&kubeconfig, None)?;
-    let Identity::Certificate { cert, key } = &access.identity else {
-        return Err(anyhow!("Kind's kubeconfig holds no client certificate"));
-    };
-    let private = |name: &str, content: &[u8]| {
-        let file = dir.join(name);
-        write_private_file(&file, content).map(|()| file)
-    };
-    let tls = TlsFiles {
-        ca: private("ca.crt", &access.ca)?,
-        cert: private("admin.crt", cert)?,
-        key: private("admin.key", key)?,
-    };
-    let of_node = |path: &str, name: &str| {
-        let content = engine::shell(&node.container(), &format!("cat /etc/kubernetes/pki/{path}"), SHORT)?;
-        private(name, content.as_bytes())
-    };
-    let store = TlsFiles {
-        ca: of_node("etcd/ca.crt", "etcd-ca.crt")?,
-        cert: of_node("apiserver-etcd-client.crt", "etcd.crt")?,
-        key: of_node("apiserver-etcd-client.key", "etcd.key")?,
-    };
-    let apiserver = node.component(component::APISERVER)?;
-    Ok(ProfileInfo {
-        name: profile.name.clone(),
-        apiservers: vec![access.server.clone()],
-        apiserver: access.server,
-        tls,
-        token: None,
-        kubeconfig,
-        prefix: profile.prefix.clone(),
-        stores: vec![StoreInfo {
-            name: profile.stores.first().map_or_else(|| "main".into(), |store| store.name.clone()),
-            endpoint: flags::url(port),
-            members: vec![flags::url(port)],
-            tls: store,
-            resources: Vec::new(),
-            root: String::new(),
-        }],
-        flags: apiserver.flags(&node.container())?,
-        dir: node.folder.clone(),
-    })
-}
-
-/// One node, and so one cluster.
-#[derive(Clone, Debug)]
-struct Node {
-    /// Of the cluster.
-    name: String,
-    components: Vec<Component>,
-    /// Its profile's folder, on both sides.
-    folder: PathBuf,
-    scratch: PathBuf,
-}
-
-impl Node {
-    /// The container's name, as Kind makes it.
-    fn container(&self) -> String {
-        format!("{}-control-plane", self.name)
-    }
-
-    fn component(&self, name: &str) -> anyhow::Result<&Component> {
-        let found = self.components.iter().find(|component| component.name == name);
-        found.with_context(|| format!("the node {} has no component `{name}`", self.name))
-    }
-}
-
-/// All clusters of a run; control over them, and their end.
-struct Clusters {
-    kind: PathBuf,
-    cache: PathBuf,
-    logs: PathBuf,
-    image: String,
-    /// As they were.
-    sysctls: Sysctls,
-    /// By profile.
-    nodes: Mutex<BTreeMap<String, Node>>,
-    looked: Mutex<Instant>,
-    /// Deletes them when this process dies.
-    will: Mutex<Option<Will>>,
-    ended: AtomicBool,
-}
-
-impl Clusters {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Node>> {
-        self.nodes.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn node(&self, profile: &str) -> anyhow::Result<Node> {
-        self.lock().get(profile).cloned().with_context(|| format!("there is no profile `{profile}`"))
-    }
-
-    fn component(&self, name: &str) -> anyhow::Result<(Node, Component)> {
-        let (profile, short) = name.split_once('/').with_context(|| format!("`{name}` is no component"))?;
-        let node = self.node(profile)?;
-        let found = node.component(short)?.clone();
-        Ok((node, found))
-    }
-
-    /// What the node said last, behind an error of its start.
-    fn with_last_words(&self, error: anyhow::Error, node: &Node) -> anyhow::Error {
-        if interrupt::requested() {
-            return error;
-        }
-        let kubelet = component::of_node().into_iter().find(|component| component.name == component::KUBELET);
-        let kubelet = kubelet.and_then(|kubelet| kubelet.log(&node.container()).ok());
-        let lines: Vec<String> = kubelet.iter().flat_map(|log| log.lines()).map(str::to_owned).collect();
-        match lines.len() {
-            0 => error,
-            count => error.context(format!("kubelet's last lines:\n{}", lines[count.saturating_sub(5)..].join("\n"))),
-        }
-    }
-
-    fn collect(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
-        for (profile, node) in self.lock().iter() {
-            for component in &node.components {
-                if let Ok(log) = component.log(&node.container()) {
-                    let file = self.logs.join(format!("{profile}.{}.log", component.name));
-                    std::fs::write(&file, log).with_context(|| format!("failed to write {}", file.display()))?;
-                }
-            }
-            if let Some(into) = evidence {
-                std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
-                // A node that is gone has none.
-                let _ = node.component(component::ETCD)?.apply(&node.container(), &Action::Stop, &node.scratch);
-                let _ = engine::fetch(&node.container(), DATABASE, &into.join(format!("{profile}-main.db")));
-            }
-        }
-        Ok(())
-    }
-
-    fn delete(&self) -> anyhow::Result<()> {
-        let nodes: Vec<Node> = self.lock().values().cloned().collect();
-        let mut result = Ok(());
-        for node in &nodes {
-            result = result.and(ledger::delete(&self.cache, &self.kind, &node.name));
-        }
-        if ledger::is_empty(&self.cache) && !nodes.is_empty() {
-            result = result.and(engine::restore(&self.image, &self.sysctls));
-        }
-        if let (Some(will), Ok(())) = (self.will.lock().unwrap_or_else(|e| e.into_inner()).take(), &result) {
-            will.revoke();
-        }
-        result
-    }
-}
-
-/// etcd's, in the node.
-const DATABASE: &str = "/var/lib/etcd/member/snap/db";
-
-impl Power for Clusters {
-    fn wake_all(&self, _: &[&String]) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
-        if self.ended.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        let collected = self.collect(evidence);
-        self.delete().and(collected)
-    }
-}
-
-impl Drop for Clusters {
-    fn drop(&mut self) {
-        if !self.ended.swap(true, Ordering::SeqCst) {
-            // The ledger knows what could not be deleted.
-            let _ = self.delete();
-        }
-    }
-}
-
-impl Control for Clusters {
-    fn components(&self) -> Vec<String> {
-        let nodes = self.lock();
-        nodes
-            .iter()
-            .flat_map(|(profile, node)| node.components.iter().map(move |c| format!("{profile}/{}", c.name)))
-            .collect()
-    }
-
-    fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError> {
-        let result = self.component(component).and_then(|(node, found)| {
-            let action = filled(action)?;
-            found.apply(&node.container(), &action, &node.scratch)
-        });
-        result.map_err(|error| ControlError(format!("{action:?} of {component}: {error:#}")))
-    }
-
-    fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError> {
-        let written = self.node(profile).and_then(|node| write_private_file(&node.folder.join(file), content));
-        written.map_err(|error| ControlError(format!("failed to write `{file}` of `{profile}`: {error:#}")))
-    }
-
-    fn run(&self, profile: &str, tool: &str, _: &[String]) -> Result<String, ControlError> {
-        Err(ControlError(format!("profile `{profile}` has no tool `{tool}`")))
-    }
-
-    fn spare(&self, _: &str) -> Option<StoreInfo> {
-        None
-    }
-
-    fn native(&self, _: &str) -> Option<StoreInfo> {
-        None
-    }
-
-    fn log(&self, component: &str) -> Result<String, ControlError> {
-        let log = self.component(component).and_then(|(node, found)| found.log(&node.container()));
-        log.map_err(|error| ControlError(format!("the log of {component}: {error:#}")))
-    }
-
-    fn wake(&self, _: &str) -> Result<(), ControlError> {
-        Ok(())
-    }
-
-    fn rest(&self, _: &str) -> Result<(), ControlError> {
-        Ok(())
-    }
-
-    fn casualty(&self) -> Option<String> {
-        let mut looked = self.looked.lock().unwrap_or_else(|e| e.into_inner());
-        if looked.elapsed() < LOOK {
-            return None;
-        }
-        *looked = Instant::now();
-        let nodes: Vec<Node> = self.lock().values().cloned().collect();
-        let dead = nodes.into_iter().find(|node| !engine::runs(&node.container()));
-        dead.map(|node| format!("the node {} does not run any more", node.container()))
-    }
-}
-
-/// With the placeholders filled in.
-fn filled(action: &Action) -> anyhow::Result<Action> {
-    let Action::Restart { flags } = action else { return Ok(action.clone()) };
-    let of_store = BTreeMap::from([("main".to_owned(), "https://127.0.0.1:2379".to_owned())]);
-    let filled =
-        flags.iter().map(|(name, value)| Ok((name.clone(), flags::fill(value, Path::new(config::RUN), &of_store)?)));
-    Ok(Action::Restart { flags: filled.collect::<anyhow::Result<_>>()? })
 }

@@ -1,0 +1,27 @@
+//! A cluster by hand, for `cargo xtask bench --cluster`: what is possible with this engine, Kind and node image.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use proc::RunDir;
+use proc::progress::Phase;
+
+use super::{Draft, Request, prepare};
+use crate::booted::Power;
+
+/// From `kind create cluster` until names are answered in the request's only profile, with the same image and
+/// configuration. The engine has the image before.
+///
+/// # Errors
+/// As [`super::up`].
+pub fn by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
+    let [profile] = &request.topology.profiles[..] else { return Err(anyhow!("by hand there is one profile")) };
+    let phase = Phase::start("Kind by hand".to_owned());
+    let (engine, clusters) = prepare(request, run, &phase)?;
+    let draft = Draft::of(request, run, &engine, profile)?;
+    let begin = Instant::now();
+    draft.create(request, &clusters).context("by hand")?;
+    let time = begin.elapsed();
+    clusters.end(None)?;
+    Ok(time)
+}

@@ -1,0 +1,168 @@
+//! `cargo xtask bench --cluster`: whole clusters until a Pod runs; nodes in VMs from nothing and from a memory snapshot, and
+//! clusters of Kind where this machine has an engine.
+
+use std::time::{Duration, Instant};
+
+use ::boot::kind;
+use ::boot::qemu::restore_by_hand;
+use ::boot::{Booted, Topology};
+use anyhow::Context;
+use model::{Exit, Target};
+use proc::deadline::{OnInterrupt, Probe, until};
+use proc::{RunDir, progress};
+use reqwest::blocking::Client;
+use serde_json::{Value, json};
+use targets::Catalogue;
+
+use super::boot::{self, Scratch, Vms, row};
+use super::{Row, discard, median};
+use crate::args::{BenchOptions, ClusterArg, ProviderArg, ProviderOptions};
+use crate::commands::{host_target, request};
+use crate::failure::{Failure, OrExit};
+use crate::kind_image::{Inputs, Order};
+use crate::node;
+use crate::paths::Paths;
+use crate::provider::Setup;
+
+/// For one answer of an emulated apiserver.
+const ANSWER: Duration = Duration::from_secs(30);
+/// For a Pod whose image is there.
+const RUNNING: Duration = Duration::from_secs(300);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// Of a cluster of Kind, with all that is done around it.
+const AROUND: f64 = 2.0;
+
+pub(super) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
+    boot::each(paths, options, |catalogue, target, rows| {
+        let vms = Vms::prepare(paths, options, catalogue, target, ClusterArg::Node)?;
+        nodes(&vms, target, rows).with_context(|| format!("nodes of {}", target.name)).or_exit(Exit::Infrastructure)?;
+        if host_target(catalogue)?.name == target.name {
+            clusters(paths, options, catalogue, target, rows)?;
+        }
+        Ok(())
+    })
+}
+
+/// From QEMU's start until a Pod runs, cold and warm in turn.
+fn nodes(vms: &Vms<'_>, target: &Target, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    let (mut cold, mut warm, mut floors) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 1..=vms.runs {
+        progress::say(&format!("{}: node {n} of {}", target.name, vms.runs));
+        vms.cache.empty()?;
+        cold.push(vms.boot_and(&vms.one, false, pod)?.0);
+        floors.push(vms.by_hand(restore_by_hand, &vms.one)?);
+        warm.push(vms.boot_and(&vms.one, true, pod)?.0);
+    }
+    let (cold, warm) = (median(cold), median(warm));
+    rows.push(row(target, "node", cold, "s").goal("a Pod runs, at most 60 s", cold <= 60.0));
+    let row = row(target, "node-warm", warm, "s").against(median(floors), "QEMU's own restore");
+    rows.push(row.goal("a new Pod runs, at most 8 s", warm <= 8.0));
+    Ok(())
+}
+
+/// Seconds from the order of a Pod until it runs.
+fn pod(booted: &Booted) -> anyhow::Result<f64> {
+    let info = &booted.cluster.info;
+    let node = info.node.as_ref().context("there is no node")?;
+    let profile = info.profiles.get(&node.profile).context("the node has no control plane")?;
+    let image = node.images.get("pause").context("the node has no image `pause`")?;
+    let config = tls::client(&profile.tls, tls::Alpn::Unset)?;
+    let client = Client::builder().tls_backend_preconfigured(config).no_proxy().timeout(ANSWER).build()?;
+    let (name, pods) = (format!("bench-{}", fastrand::u32(..)), format!("{}{PODS}", profile.apiserver));
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "pause", "image": image, "imagePullPolicy": "Never"}]},
+    });
+    let begin = Instant::now();
+    let order = || -> anyhow::Result<Probe<()>> {
+        let answer = client.post(&pods).json(&pod).send()?;
+        let status = answer.status();
+        // The namespace has no service account yet.
+        let early = status.as_u16() == 403;
+        Ok(match status.is_success() {
+            true => Probe::Ready(()),
+            false if early => Probe::NotYet(answer.text()?),
+            false => Probe::Hopeless(anyhow::anyhow!("{status}: {}", answer.text()?)),
+        })
+    };
+    until("a Pod to be made", RUNNING, LOOK_EVERY, OnInterrupt::Stop, || order().unwrap_or_else(Probe::Hopeless))?;
+    let phase = || -> anyhow::Result<String> {
+        let found: Value = client.get(format!("{pods}/{name}")).send()?.json()?;
+        Ok(found["status"]["phase"].as_str().unwrap_or_default().to_owned())
+    };
+    until("a Pod to run", RUNNING, LOOK_EVERY, OnInterrupt::Stop, || match phase() {
+        Ok(phase) if phase == "Running" => Probe::Ready(()),
+        Ok(phase) => Probe::NotYet(phase),
+        Err(error) => Probe::Hopeless(error),
+    })?;
+    Ok(begin.elapsed().as_secs_f64())
+}
+
+/// A whole cluster of Kind, ours and by hand in turn, and the image of its node.
+fn clusters(
+    paths: &Paths,
+    options: &BenchOptions,
+    catalogue: &Catalogue,
+    target: &Target,
+    rows: &mut Vec<Row>,
+) -> Result<(), Failure> {
+    if let Err(error) = kind::engine_version(&target.name) {
+        progress::say(&format!("no figures of Kind: {error:#}"));
+        return Ok(());
+    }
+    let chosen = ProviderArg::Kind;
+    let machine = options.machine.clone();
+    let options_of = ProviderOptions { provider: Some(chosen), cluster: ClusterArg::Planes, cold: false, machine };
+    let host = Some(target);
+    let setup = Setup { chosen, options: &options_of, paths, catalogue, host, target, offline: false };
+    let profiles = vec![catalogue.profile(&catalogue.node.profile)?.clone()];
+    let components = node::with(&options_of, chosen, catalogue, &profiles)?;
+    let request = ::build::Request { only: Some(&components), ..request(paths, catalogue, target, None) };
+    let artifacts = ::build::build(&request).or_exit(Exit::Build)?;
+    let order = Order { paths, catalogue, target, artifacts: &artifacts, machine: &options.machine, offline: false };
+    let topology = Topology { profiles, node: None };
+    let mut measured = || -> anyhow::Result<()> {
+        rows.push(image(&order, options.runs.max(1))?);
+        let (mut ours, mut floors) = (Vec::new(), Vec::new());
+        for n in 1..=options.runs.max(1) {
+            progress::say(&format!("{}: Kind {n} of {}", target.name, options.runs.max(1)));
+            let fresh = || RunDir::create(&paths.cache.join("bench"), &paths.cache, "kind-bench");
+            let run = fresh()?;
+            // First: it has the engine load the image.
+            floors.push(setup.kind(&artifacts, &topology, |request| kind::by_hand(request, &run))?.as_secs_f64());
+            discard(&run);
+            let run = fresh()?;
+            ours.push(setup.kind(&artifacts, &topology, |request| {
+                let begin = Instant::now();
+                let booted = kind::up(request, &run)?;
+                let time = begin.elapsed().as_secs_f64();
+                booted.end(None)?;
+                Ok(time)
+            })?);
+            discard(&run);
+        }
+        let (value, floor) = (median(ours), median(floors));
+        let row = row(target, "kind", value, "s").against(floor, "kind create cluster with the same image");
+        rows.push(row.goal("at most 2 s more than the floor", value <= floor + AROUND));
+        Ok(())
+    };
+    measured().context("clusters of Kind").or_exit(Exit::Infrastructure)
+}
+
+/// Writing the image of a node, against writing as much.
+fn image(order: &Order<'_>, runs: usize) -> anyhow::Result<Row> {
+    let scratch = Scratch::new(order.paths)?;
+    let (archive, copy) = (scratch.cache.join("node.tar"), scratch.cache.join("copy.tar"));
+    let inputs = Inputs::of(order)?;
+    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    for _ in 0..runs {
+        let begin = Instant::now();
+        inputs.write(&archive)?;
+        ours.push(begin.elapsed().as_secs_f64());
+        let begin = Instant::now();
+        std::fs::copy(&archive, &copy).with_context(|| format!("failed to write {}", copy.display()))?;
+        floors.push(begin.elapsed().as_secs_f64());
+    }
+    Ok(row(order.target, "node-image", median(ours), "s").against(median(floors), "copying the archive"))
+}
