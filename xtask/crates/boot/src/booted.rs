@@ -1,6 +1,7 @@
 //! A cluster that runs: control over its components, evidence, and its end.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
@@ -339,9 +340,12 @@ impl Control for Processes {
     fn log(&self, component: &str) -> Result<String, ControlError> {
         let components = self.lock();
         let found = components.get(component).ok_or_else(|| ControlError(format!("no component `{component}`")))?;
-        let bytes = std::fs::read(&found.program.log)
-            .map_err(|error| ControlError(format!("failed to read {}: {error}", found.program.log.display())))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        match std::fs::read(&found.program.log) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            // In a guest the first words make it.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(ControlError(format!("failed to read {}: {error}", found.program.log.display()))),
+        }
     }
 
     fn wake(&self, profile: &str) -> Result<(), ControlError> {

@@ -67,6 +67,8 @@ fn pod(booted: &Booted) -> anyhow::Result<f64> {
     let node = info.node.as_ref().context("there is no node")?;
     let profile = info.profiles.get(&node.profile).context("the node has no control plane")?;
     let image = node.images.get("pause").context("the node has no image `pause`")?;
+    let begin = Instant::now();
+    booted.wake_all()?;
     let config = tls::client(&profile.tls, tls::Alpn::Unset)?;
     let client = Client::builder().tls_backend_preconfigured(config).no_proxy().timeout(ANSWER).build()?;
     let (name, pods) = (format!("bench-{}", fastrand::u32(..)), format!("{}{PODS}", profile.apiserver));
@@ -74,7 +76,6 @@ fn pod(booted: &Booted) -> anyhow::Result<f64> {
         "metadata": {"name": name},
         "spec": {"containers": [{"name": "pause", "image": image, "imagePullPolicy": "Never"}]},
     });
-    let begin = Instant::now();
     let order = || -> anyhow::Result<Probe<()>> {
         let answer = client.post(&pods).json(&pod).send()?;
         let status = answer.status();

@@ -201,9 +201,7 @@ impl Job<'_> {
         let begin = Instant::now();
         self.phase.status(format!("booting the kernel ({})", self.execution()));
         // A failed warm start has left some.
-        for name in self.request.topology.profiles.iter().map(|p| p.name.as_str()).chain(["pki"]) {
-            let _ = std::fs::remove_dir_all(self.run.private().join(name));
-        }
+        snapshot::clear(self.run, &self.folders());
         let identities = self.request.topology.node.as_ref().map_or(&[][..], |node| &node.node.identities);
         let pki = pki::create(self.run, identities)?;
         let initramfs = self.run.private_dir(vm::FOLDER)?.join("initramfs");
@@ -368,6 +366,11 @@ impl Job<'_> {
         Ok(files)
     }
 
+    /// Below the run's private folder, of what is in the guest's memory.
+    fn folders(&self) -> Vec<String> {
+        self.request.topology.profiles.iter().map(|p| p.name.clone()).chain(["pki".to_owned()]).collect()
+    }
+
     fn save(&self, guest: &Guest, factor: f64) -> anyhow::Result<u64> {
         self.phase.status("saving the guest's memory");
         let place = self.snapshots()?;
@@ -375,9 +378,7 @@ impl Job<'_> {
         guest.trim()?;
         let mut qmp = guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner());
         qmp.save(&draft.state().display().to_string(), self.machine.lost_timers.as_ref())?;
-        let folders: Vec<String> =
-            self.request.topology.profiles.iter().map(|p| p.name.clone()).chain(["pki".to_owned()]).collect();
-        let size = place.save(&draft, self.run, &folders, factor)?;
+        let size = place.save(&draft, self.run, &self.folders(), factor)?;
         qmp.resume()?;
         drop(qmp);
         guest.set_clock()?;

@@ -1,7 +1,7 @@
 //! Memory snapshots of booted guests, in the cache, found by a key over everything that went into the guest.
 //!
 //! A snapshot is a folder: `state` (memory and devices, a sparse file written by QEMU), `private` (keys and files of the
-//! run that made it) and `snapshot.json`. Everything in it is as secret as a run's private folder. Any number of guests
+//! run that made it), `logs` (what the guest's components had said) and `snapshot.json`. Everything in it is as secret as a run's private folder. Any number of guests
 //! can start from one snapshot at the same time.
 
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::Xxh3;
 /// Folder below the cache.
 pub const FOLDER: &str = "snapshots";
 /// Changes when older snapshots must not be read any more.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The certificates in it are valid for a week.
 const LONGEST_AGE: Duration = Duration::from_secs(5 * 24 * 3600);
 /// All snapshots together, on disk. The least recently used go first.
@@ -30,6 +30,7 @@ const BLOCK: usize = 64 << 10;
 const META: &str = "snapshot.json";
 const STATE: &str = "state";
 const PRIVATE: &str = "private";
+const LOGS: &str = "logs";
 
 /// What `snapshot.json` says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,6 +119,9 @@ impl Place {
         for folder in folders {
             copy_tree(&run.private().join(folder), &draft.dir.join(PRIVATE).join(folder))?;
         }
+        let logs = draft.dir.join(LOGS);
+        make_private_dir(&logs)?;
+        logs_of(folders, &run.logs())?.iter().try_for_each(|log| copy_into(log, &logs))?;
         let meta = Meta { format: FORMAT, key: self.key.clone(), title: self.title.clone(), factor, state };
         write_private_file(&draft.dir.join(META), &serde_json::to_vec_pretty(&meta)?)?;
         let size = size(&draft.dir);
@@ -201,9 +205,12 @@ impl Snapshot {
         self.meta.factor
     }
 
-    /// Copies keys and files of the run that made the snapshot into the private folder of this one.
+    /// Copies keys and files of the run that made the snapshot into the private folder of this one, and its logs beside
+    /// those of this one: what a component said at its start is asked for later, and it does not say it again.
     pub(crate) fn unpack(&self, run: &RunDir) -> anyhow::Result<()> {
-        copy_tree(&self.dir.join(PRIVATE), run.private())
+        copy_tree(&self.dir.join(PRIVATE), run.private())?;
+        let logs = fs::read_dir(self.dir.join(LOGS)).with_context(|| format!("{LOGS} is missing"))?;
+        logs.into_iter().try_for_each(|log| copy_into(&log?.path(), &run.logs()))
     }
 
     /// Reads everything and compares the checksums.
@@ -214,6 +221,33 @@ impl Snapshot {
         }
         Ok(())
     }
+}
+
+/// Removes what [`Snapshot::unpack`] has made, also where that failed.
+pub(crate) fn clear(run: &RunDir, folders: &[String]) {
+    for folder in folders {
+        let _ = fs::remove_dir_all(run.private().join(folder));
+    }
+    for log in logs_of(folders, &run.logs()).into_iter().flatten() {
+        let _ = fs::remove_file(log);
+    }
+}
+
+/// The logs of components of these profiles, which are called `PROFILE.COMPONENT.log`.
+fn logs_of(profiles: &[String], folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("failed to list {}", folder.display()))?;
+    let all = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let of_profile = |log: &PathBuf| {
+        let name = log.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.split_once('.').is_some_and(|(profile, _)| profiles.iter().any(|known| known == profile))
+    };
+    Ok(all.filter(of_profile).collect())
+}
+
+fn copy_into(file: &Path, folder: &Path) -> anyhow::Result<()> {
+    let name = file.file_name().context("a folder among the logs")?;
+    fs::copy(file, folder.join(name)).with_context(|| format!("failed to copy {}", file.display()))?;
+    Ok(())
 }
 
 /// Bytes on disk of a folder.
@@ -332,5 +366,23 @@ mod tests {
             assert!(keys[..n].iter().all(|other| other != one), "{one}");
         }
         assert_eq!(keys[0], key(&["a", "b"]));
+    }
+
+    #[test]
+    fn logs_of_profiles_are_told_from_those_of_the_machine() {
+        let dir = std::env::temp_dir().join(format!("boot-snapshot-logs-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        for name in ["console.log", "qemu.log", "json.etcd-main.log", "no-cache.kube-apiserver.log", "other.relay.log"]
+        {
+            fs::write(dir.join(name), name).unwrap();
+        }
+        let mut found = logs_of(&["json".into(), "no-cache".into(), "pki".into()], &dir).unwrap();
+        found.sort();
+        assert_eq!(found, [dir.join("json.etcd-main.log"), dir.join("no-cache.kube-apiserver.log")]);
+        let into = dir.join("into");
+        fs::create_dir(&into).unwrap();
+        copy_into(&found[0], &into).unwrap();
+        assert_eq!(fs::read_to_string(into.join("json.etcd-main.log")).unwrap(), "json.etcd-main.log");
+        fs::remove_dir_all(dir).unwrap();
     }
 }
