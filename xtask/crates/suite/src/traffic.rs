@@ -148,8 +148,7 @@ async fn watchers(parent: &Ctx, begin: u64) -> Result<Vec<futures::future::BoxFu
     Ok(watchers)
 }
 
-/// Reads to the marker; with `cut`, closes after so many events and resumes from the last one, as it does after the end
-/// that [`UNTOLD`] is.
+/// Reads to the marker; with `cut`, closes after so many events and resumes from the last one.
 async fn follow(
     ctx: &Ctx,
     mut watch: Watch,
@@ -158,39 +157,46 @@ async fn follow(
     cut: Option<usize>,
 ) -> Result<u64, Stop> {
     let mut streams = 1;
-    let mut from = options.resource_version.as_deref().and_then(|rv| rv.parse().ok()).unwrap_or(0);
+    let mut again = options.clone();
+    let mut untold = false;
     loop {
-        let last = match read_some(&mut watch, from, cut.unwrap_or(usize::MAX), ctx).await? {
-            Progress::Marker => return Ok(streams),
-            Progress::Cut(last) => last,
-        };
         let id = watch.id();
+        match read_some(&mut watch, cut.unwrap_or(usize::MAX), ctx).await? {
+            Progress::Marker => return Ok(streams),
+            Progress::Cut(last) => {
+                again = WatchOptions { resource_version: Some(last.to_string()), ..options.clone() }.resuming(id);
+                untold = false;
+            }
+            Progress::Untold if untold => {
+                return Err(Stop::failed(format!("{} was told twice: {UNTOLD}", ctx.client)));
+            }
+            Progress::Untold => {
+                ctx.count("streams that etcd began without previous values", 1);
+                untold = true;
+            }
+        }
         drop(watch);
-        let resumed = match last {
-            // Nothing to resume from.
-            0 => options.clone(),
-            last => WatchOptions { resource_version: Some(last.to_string()), ..options.clone() }.resuming(id),
-        };
-        watch = open(ctx, transport, &resumed).await?;
-        from = last;
+        watch = open(ctx, transport, &again).await?;
         streams += 1;
     }
 }
 
 enum Progress {
     Marker,
-    /// The resource version to resume from.
+    /// The resource version of the last event.
     Cut(u64),
+    /// [`UNTOLD`] instead of a first event.
+    Untold,
 }
 
 /// What an apiserver says when its store has not told what was there before a change; it ends the stream then, as it may.
 ///
 /// etcd looks whether a watcher wants that before it notes that the watcher does (`needPrevKV` in sendLoop, `prevKV` in
-/// recvLoop, server/etcdserver/api/v3rpc/watch.go, 3.6.16), so a change just after the watch began goes without it. Seen in
-/// an emulated guest, without watch cache.
+/// recvLoop, server/etcdserver/api/v3rpc/watch.go, 3.6.16), so a change just when a watch begins goes without it. Seen in an
+/// emulated guest, without watch cache. A store that leaves it out at any other time is none for Kubernetes.
 const UNTOLD: &str = "etcd event received with PrevKv=nil";
 
-async fn read_some(watch: &mut Watch, from: u64, count: usize, ctx: &Ctx) -> Result<Progress, Stop> {
+async fn read_some(watch: &mut Watch, count: usize, ctx: &Ctx) -> Result<Progress, Stop> {
     let mut seen = 0;
     loop {
         let event: Event = match watch.poll(ctx.limit(LIVENESS)).await? {
@@ -204,14 +210,14 @@ async fn read_some(watch: &mut Watch, from: u64, count: usize, ctx: &Ctx) -> Res
                 return Err(Stop::TimedOut { what });
             }
         };
-        if matches!(&event.frame.kind, FrameKind::Error { message, .. } if message.contains(UNTOLD)) {
-            ctx.count("streams ended because etcd left out a previous value", 1);
-            return Ok(Progress::Cut(watch.last_rv().max(from)));
+        match &event.frame.kind {
+            FrameKind::Error { message, .. } if seen == 0 && message.contains(UNTOLD) => return Ok(Progress::Untold),
+            FrameKind::Error { code, message, .. } => {
+                return Err(Stop::failed(format!("{} was told {code}: {message}", ctx.client)));
+            }
+            _ if event.object.name() == MARKER => return Ok(Progress::Marker),
+            _ => seen += 1,
         }
-        if event.object.name() == MARKER {
-            return Ok(Progress::Marker);
-        }
-        seen += 1;
         if seen >= count {
             return Ok(Progress::Cut(event.frame.rv));
         }
