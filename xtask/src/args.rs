@@ -395,16 +395,16 @@ Examples:
   cargo xtask bench --cluster --arch ARCH")]
 pub(crate) struct BenchOptions {
     /// Only these benchmarks; may be repeated
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["boot", "cluster"])]
+    #[arg(long, value_name = "NAME", conflicts_with = "machines")]
     pub(crate) only: Vec<String>,
     /// Measure system VMs instead: cold and warm starts, snapshots, memory, downloads
-    #[arg(long)]
+    #[arg(long, group = "machines")]
     pub(crate) boot: bool,
     /// Measure whole clusters instead: nodes in VMs, cold and warm, until a Pod runs, and Kind where there is an engine
-    #[arg(long, conflicts_with = "boot")]
+    #[arg(long, group = "machines")]
     pub(crate) cluster: bool,
     /// Architectures of the VMs, separated by commas, or `all` [default: this machine's]
-    #[arg(long, value_name = "ARCH", value_delimiter = ',', conflicts_with = "only")]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',', requires = "machines")]
     pub(crate) arch: Vec<String>,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,

@@ -35,6 +35,7 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["bench", "--boot", "--arch", "mips"], &["`mips`", "riscv64"]),
         (&["bench", "--arch", "all"], &["--boot"]),
         (&["bench", "--boot", "--only", "ready"], &["cannot be used with"]),
+        (&["bench", "--boot", "--cluster"], &["cannot be used with"]),
         (&["ci", "--kubernetes", "module:1.2.3"], &["1.2.3", "1.36"]),
         (&["ci", "--kubernetes", "1.33"], &["`kubernetes 1.33`", "1.36", "1.35", "1.34"]),
         (&["build", "--kubernetes", "module:1.33"], &["`kubernetes 1.33`", "1.34"]),
