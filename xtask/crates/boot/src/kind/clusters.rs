@@ -141,8 +141,8 @@ impl Clusters {
         for node in &nodes {
             result = result.and(ledger::delete(&self.cache, &self.kind, &node.name));
         }
-        if ledger::is_empty(&self.cache) && !nodes.is_empty() {
-            result = result.and(engine::restore(&self.image, &self.sysctls));
+        if let Some(node) = nodes.first() {
+            result = result.and(ledger::set_back(&self.cache, &node.name, &self.sysctls, &self.image));
         }
         if let (Some(will), Ok(())) = (self.will.lock().unwrap_or_else(|e| e.into_inner()).take(), &result) {
             will.revoke();

@@ -62,9 +62,16 @@ pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str)
     )
 }
 
-/// Whether nobody has a cluster any more.
-pub(super) fn is_empty(cache: &Path) -> bool {
-    notes(cache).is_empty()
+/// Sets the machine's values back when nobody has a cluster any more. What could not be set back is noted again, for the
+/// next run: it would else take what kubelet has set for what the machine had.
+pub(super) fn set_back(cache: &Path, name: &str, sysctls: &[(String, String)], image: &str) -> anyhow::Result<()> {
+    if !notes(cache).is_empty() {
+        return Ok(());
+    }
+    engine::restore(image, sysctls).inspect_err(|_| {
+        // The error at hand says what is to be done.
+        let _ = note(cache, name, sysctls);
+    })
 }
 
 /// Deletes a cluster, also after Ctrl-C, and forgets it.
@@ -91,8 +98,8 @@ pub(super) fn sweep(cache: &Path, kind: &Path, image: &str) -> anyhow::Result<()
         progress::say(&format!("note: deleted the cluster {name} of a run that ended without doing so"));
     }
     match dead.first() {
-        Some((_, note)) if is_empty(cache) => engine::restore(image, &note.sysctls),
-        _ => Ok(()),
+        Some((name, note)) => set_back(cache, name, &note.sysctls, image),
+        None => Ok(()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Memory snapshots of booted guests, in the cache, found by a key over everything that went into the guest.
 //!
 //! A snapshot is a folder: `state` (memory and devices, a sparse file written by QEMU), `private` (keys and files of the
-//! run that made it), `logs` (what the guest's components had said) and `snapshot.json`. Everything in it is as secret as a run's private folder. Any number of guests
-//! can start from one snapshot at the same time.
+//! run that made it), `logs` (what the guest's components had said) and `snapshot.json`. Everything in it is as secret as a
+//! run's private folder. Any number of guests can start from one snapshot at the same time.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
