@@ -16,6 +16,7 @@ mod cc_linear;
 mod cc_patch;
 mod cc_put;
 mod cc_recreate;
+mod cluster_custom;
 mod cluster_node;
 mod cluster_path;
 mod cluster_restart;
@@ -202,6 +203,7 @@ static TABLES: &[&[Check]] = &[
     cluster_service::CHECKS,
     cluster_node::CHECKS,
     cluster_restart::CHECKS,
+    cluster_custom::CHECKS,
     rv_restore::CHECKS,
     portable::CHECKS,
 ];
