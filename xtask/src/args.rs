@@ -171,6 +171,14 @@ pub(crate) struct SourceOptions {
     pub(crate) offline: bool,
 }
 
+impl SourceOptions {
+    /// Whether nothing else was asked for than what is pinned.
+    pub(crate) fn are_usual(&self) -> bool {
+        let pinned = [&self.kubernetes, &self.etcd, &self.kine].iter().all(|source| **source == Source::Module(None));
+        pinned && self.store == StoreArg::Etcd
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StoreArg {
     Etcd,
@@ -274,6 +282,7 @@ Examples:
   cargo xtask fetch --arch ARCH
   cargo xtask fetch --arch all --dry-run
   cargo xtask fetch --arch ARCH --cluster node
+  cargo xtask fetch --kind --bundle FILE
   cargo xtask fetch --arch ARCH --locked --debian-mirror http://HOST/debian")]
 pub(crate) struct FetchOptions {
     /// Architectures, separated by commas, or `all` [default: this machine's]
@@ -282,19 +291,22 @@ pub(crate) struct FetchOptions {
     /// What the VMs are to run; locks always have both
     #[arg(long, value_enum, value_name = "CLUSTER", default_value = "planes")]
     pub(crate) cluster: ClusterArg,
+    /// With what node images of Kind are made from
+    #[arg(long)]
+    pub(crate) kind: bool,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
     /// Fail rather than download anything, with the list of what is missing
     #[arg(long)]
     pub(crate) offline: bool,
     /// Resolve the packages again and write targets/<ARCH>.lock
-    #[arg(long, conflicts_with_all = ["cluster", "offline", "locked", "dry_run", "json"])]
+    #[arg(long, conflicts_with_all = ["cluster", "kind", "offline", "locked", "dry_run", "json"])]
     pub(crate) update_lock: bool,
     /// Write everything that is needed into one archive, for a machine without network
     #[arg(long, value_name = "FILE", conflicts_with_all = ["update_lock", "dry_run", "json"])]
     pub(crate) bundle: Option<PathBuf>,
     /// Take what a bundle holds into the cache; it must be what the locks name
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "arch", "cluster", "update_lock", "dry_run", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "arch", "cluster", "kind", "update_lock", "dry_run", "json"])]
     pub(crate) import: Option<PathBuf>,
     /// Print what would be downloaded, and do nothing
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Artifacts, Circumstances, Event, Expectation, StoreKind};
+use model::{Circumstances, Event, Expectation, StoreKind};
 use semver::Version;
 
 use crate::failure::Failure;
@@ -19,12 +19,9 @@ impl Expectations {
         arch: &str,
         provider: &str,
         store: StoreKind,
-        artifacts: &Artifacts,
+        versions: &BTreeMap<String, String>,
     ) -> Expectations {
-        let version = |component: &str| {
-            let artifact = artifacts.by_component.get(component)?;
-            Version::parse(artifact.version.trim_start_matches('v')).ok()
-        };
+        let version = |component: &str| Version::parse(versions.get(component)?.trim_start_matches('v')).ok();
         let run = Circumstances {
             arch: arch.into(),
             provider: provider.into(),

@@ -1,5 +1,6 @@
 //! The pipeline: build, boot, suite, teardown. Every way out takes the cluster down, and every end is an event.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,8 +38,8 @@ pub(crate) struct Job<'a> {
     pub(crate) upstream: Option<Upstream<'a>>,
     pub(crate) store: StoreKind,
     pub(crate) profiles: Vec<Profile>,
-    /// The storage table and the golden values for what was built.
-    pub(crate) tables: &'a (dyn Fn(&Artifacts) -> Tables + Sync),
+    /// The storage table and the golden values for what runs, by the versions of the components.
+    pub(crate) tables: &'a (dyn Fn(&BTreeMap<String, String>) -> Tables + Sync),
     pub(crate) cases: Vec<suite::Case>,
     /// Cases that the provider has no control plane for, with what they need.
     pub(crate) unfit: Vec<(suite::Case, String)>,
@@ -85,10 +86,10 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     })?;
     tell_booted(log, &booted);
     let expected =
-        Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &artifacts);
+        Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &booted.versions);
     let weighing = Arc::clone(log);
     let sink: Sink = Arc::new(move |event| weighing.append(expected.weigh(event)));
-    let tested = tested(job, &artifacts, &booted, log, &sink);
+    let tested = tested(job, &booted, log, &sink);
     let tested = tested.and_then(|()| second_opinion(job, client.as_ref(), &booted, run, log, &sink));
     timelines::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
     let green = tested.is_ok() && report::verdict::so_far(&log.events()) == Exit::Ok;
@@ -97,12 +98,12 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     tested
 }
 
-fn tested(job: &Job<'_>, artifacts: &Artifacts, booted: &Booted, log: &EventLog, sink: &Sink) -> Result<(), Exit> {
+fn tested(job: &Job<'_>, booted: &Booted, log: &EventLog, sink: &Sink) -> Result<(), Exit> {
     if job.cases.is_empty() {
         return Ok(());
     }
     phase(log, "suite", Exit::Infrastructure, || {
-        let (resources, golden) = (job.tables)(artifacts);
+        let (resources, golden) = (job.tables)(&booted.versions);
         let plan = suite::Plan { cases: job.cases.clone(), unfit: job.unfit.clone(), resources, golden };
         suite::run(&booted.cluster, plan, &job.options, Arc::clone(sink))
     })

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use boot::kind::{Image, Origin};
 use boot::qemu::Accelerator;
 use boot::{Booted, NodeRequest, Topology};
 use model::{Artifacts, Components, MachineFiles, Profile, StoreKind, Target};
@@ -11,7 +12,7 @@ use proc::RunDir;
 use suite::Case;
 use targets::Catalogue;
 
-use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
+use crate::args::{ClusterArg, ProviderArg, ProviderOptions, SourceOptions};
 use crate::commands::fetch::options as fetch_options;
 use crate::failure::Failure;
 use crate::kind_image::{Inputs, KIND, Order};
@@ -35,7 +36,16 @@ pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &
 }
 
 /// Refuses a node on this machine itself: it would need root, and change how the machine routes and counts.
-pub(crate) fn known(options: &ProviderOptions) -> Result<(), Failure> {
+/// So are an image where no node has one, and other components beside those of an image.
+pub(crate) fn known(options: &ProviderOptions, sources: &SourceOptions) -> Result<(), Failure> {
+    if options.image.is_some() && options.provider != Some(ProviderArg::Kind) {
+        return Err(Failure::usage(anyhow!("--image is that of a node of Kind: add --provider kind")));
+    }
+    if options.image.is_some() && !sources.are_usual() {
+        return Err(Failure::usage(anyhow!(
+            "an image has a Kubernetes and an etcd of its own: leave out --image, or --kubernetes, --etcd, --kine, --store"
+        )));
+    }
     if options.cluster == ClusterArg::Node && options.provider == Some(ProviderArg::Kind) {
         return Err(Failure::usage(anyhow!("a cluster of Kind always has a node: leave out --cluster node")));
     }
@@ -188,14 +198,17 @@ impl<'a> Setup<'a> {
         then: impl FnOnce(&boot::kind::Request<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let Setup { paths, catalogue, target, offline, options, .. } = *self;
+        let kind = artifacts.by_component.get(KIND).with_context(|| format!("{KIND} was not built"))?;
+        let (kind, whole, cache) = (&kind.path, catalogue.node.profile.as_str(), paths.cache.as_path());
+        let then = |image| then(&boot::kind::Request { target, artifacts, topology, kind, image, whole, cache });
+        if let Some(reference) = options.image.clone() {
+            return then(Image { reference, origin: Origin::Published });
+        }
         let order = Order { paths, catalogue, target, artifacts, machine: &options.machine, offline };
         let inputs = Inputs::of(&order)?;
-        let kind = artifacts.by_component.get(KIND).with_context(|| format!("{KIND} was not built"))?;
         let write = |archive: &Path| inputs.write(archive).map(drop);
-        let (reference, images) = (inputs.reference.clone(), inputs.references());
-        let image = boot::kind::Image { reference, write: &write, images };
-        let (kind, whole, cache) = (&kind.path, catalogue.node.profile.as_str(), paths.cache.as_path());
-        then(&boot::kind::Request { target, artifacts, topology, kind, image, whole, cache })
+        let origin = Origin::Ours { write: &write, images: inputs.references() };
+        then(Image { reference: inputs.reference.clone(), origin })
     }
 
     fn machine(&self) -> anyhow::Result<Provider<'a>> {

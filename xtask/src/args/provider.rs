@@ -21,6 +21,9 @@ pub(crate) struct ProviderOptions {
     /// What is started
     #[arg(long, value_enum, value_name = "CLUSTER", default_value = "planes")]
     pub(crate) cluster: ClusterArg,
+    /// The nodes of Kind are of this image, with the Kubernetes that is on it [default: one that is made of the components]
+    #[arg(long, value_name = "REF")]
+    pub(crate) image: Option<String>,
     /// Boot the VM from power-on, and make no memory snapshot
     #[arg(long)]
     pub(crate) cold: bool,
@@ -77,6 +80,9 @@ impl ProviderOptions {
         if self.cluster == ClusterArg::Node {
             add("--cluster", Some("node"));
         }
+        if let Some(image) = &self.image {
+            add("--image", Some(image));
+        }
         if self.cold {
             add("--cold", None);
         }
@@ -110,6 +116,7 @@ mod tests {
         for line in [
             "",
             "--provider process",
+            "--provider kind --image r/i:t@sha256:0",
             "--provider qemu --cluster node --cold --qemu system --locked --debian-mirror http://h/d",
         ] {
             let Alone { options } = Alone::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap();

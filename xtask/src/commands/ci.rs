@@ -137,7 +137,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         }),
         store: options.sources.store(),
         profiles: work.profiles.clone(),
-        tables: &|artifacts| super::tables(catalogue, artifacts),
+        tables: &|versions| super::tables(catalogue, versions),
         cases: work.cases.clone(),
         unfit: work.unfit.clone(),
         expectations: &catalogue.expectations,
@@ -245,7 +245,7 @@ fn own_cases(
 
 /// Without a node, those that need one are not part of the run.
 fn node_cases(options: &CiOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failure> {
-    provider::known(&options.provider)?;
+    provider::known(&options.provider, &options.sources)?;
     let needs_node = |case: &Case| case.check.needs.contains(&Need::Node);
     if options.provider.provider == Some(ProviderArg::Kind) {
         return Ok(cases);
@@ -273,8 +273,10 @@ fn profiles(catalogue: &Catalogue, cases: &[Case], also: Option<&str>) -> Result
 }
 
 fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
-    let sources: BTreeMap<String, String> =
-        setting.options.sources.by_set().into_iter().map(|(set, source)| (set, source.to_string())).collect();
+    let of_image = |image: &String| BTreeMap::from([("node image".to_owned(), image.clone())]);
+    let of_sets =
+        || setting.options.sources.by_set().into_iter().map(|(set, source)| (set, source.to_string())).collect();
+    let sources = setting.options.provider.image.as_ref().map_or_else(of_sets, of_image);
     let provider = provider(setting, target);
     RunInfo {
         id: run.id().to_owned(),

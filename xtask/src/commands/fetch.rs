@@ -21,7 +21,7 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     let targets = chosen(&catalogue, &given.arch)?;
     // A lock without the node's packages would be taken for one that is too old.
     let node = (given.update_lock || given.cluster == ClusterArg::Node).then(|| catalogue.node.clone());
-    let container = given.update_lock.then(|| catalogue.kind.clone());
+    let container = (given.update_lock || given.kind).then(|| catalogue.kind.clone());
     let options = Options { node, container, ..options(paths, &given.machine, given.offline) };
     if let Some(file) = &given.bundle {
         ::fetch::bundle(host, &targets, &options, file).or_exit(Exit::Infrastructure)?;
@@ -51,6 +51,12 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     for (arch, MachineFiles { release, node, emulator: SystemEmulator { version, origin, .. }, .. }) in &fetched {
         let and = if node.is_some() { ", with the packages of a node," } else { "" };
         progress::say(&format!("{arch}: Linux {release} and QEMU {version} ({origin}){and} are ready"));
+    }
+    if given.kind {
+        for target in &targets {
+            let root = ::fetch::container(target, &catalogue.kind, &options).or_exit(Exit::Infrastructure)?;
+            progress::say(&format!("{}: {} packages of a node image are ready", target.name, root.packages.len()));
+        }
     }
     if given.json {
         print_json(&fetched)?;

@@ -25,6 +25,7 @@ pub(crate) mod test;
 pub(crate) mod up;
 pub(crate) mod workflows;
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 
@@ -140,12 +141,12 @@ pub(crate) fn has_tables(catalogue: &Catalogue, sources: &SourceOptions) -> Resu
     Ok(())
 }
 
-/// The storage table and the golden values for the apiserver that was built or taken; those for the default release where
-/// it tells none, or one that is in no table.
-pub(crate) fn tables(catalogue: &Catalogue, artifacts: &Artifacts) -> Tables {
-    let built = artifacts.by_component.get("kube-apiserver").map(|artifact| artifact.version.as_str());
+/// The storage table and the golden values for the apiserver among these versions; those for the default release where it
+/// tells none, or one that is in no table.
+pub(crate) fn tables(catalogue: &Catalogue, versions: &BTreeMap<String, String>) -> Tables {
+    let runs = versions.get("kube-apiserver").map(String::as_str);
     let default = || catalogue.set("kubernetes").ok()?.default_release().map(|release| release.minor.as_str());
-    let release = built.filter(|version| catalogue.resources(version).is_ok()).or_else(default).unwrap_or_default();
+    let release = runs.filter(|version| catalogue.resources(version).is_ok()).or_else(default).unwrap_or_default();
     (catalogue.resources(release).map(<[_]>::to_vec).unwrap_or_default(), catalogue.golden(release).to_vec())
 }
 
@@ -168,7 +169,7 @@ pub(crate) fn ready<'a>(
 ) -> Result<Ready<'a>, Failure> {
     let host = host_target(catalogue).ok();
     let chosen = provider::choose(options, host, target);
-    provider::known(options)?;
+    provider::known(options, sources)?;
     let setup = Setup { chosen, options, paths, catalogue, host, target, offline: sources.offline };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
     let profiles = crate::provider::on_store(sources.store(), profiles);

@@ -84,10 +84,10 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     super::has_tables(&catalogue, &options.sources)?;
     let ready = ready(paths, &catalogue, target, &options.provider, &options.sources, profiles)?;
     let Ready { chosen, provider, artifacts, topology } = ready;
-    let (resources, golden) = super::tables(&catalogue, &artifacts);
     let label = format!("{}-{}-selftest", target.name, chosen.name());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
+    let (resources, golden) = super::tables(&catalogue, &booted.versions);
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
     let field = Field { booted: &booted, resources: &resources, golden: &golden, run: &run, seed };

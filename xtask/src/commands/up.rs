@@ -42,7 +42,7 @@ pub(crate) fn run(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
 
 /// Those that were named, and that of the node where one is wanted.
 fn profiles(catalogue: &Catalogue, options: &UpOptions) -> Result<Vec<Profile>, Failure> {
-    provider::known(&options.provider)?;
+    provider::known(&options.provider, &options.sources)?;
     let node = options.provider.has_node().then_some(&catalogue.node.profile);
     let mut names: BTreeSet<&str> = options.profiles.iter().chain(node).map(String::as_str).collect();
     if names.is_empty() {

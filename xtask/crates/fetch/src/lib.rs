@@ -62,7 +62,7 @@ pub struct Options {
     pub qemu: QemuChoice,
     /// What guests need beside to be nodes; none where they are not to be.
     pub node: Option<Node>,
-    /// What containers need to be nodes, for their packages in locks; none where they are not to be.
+    /// What containers need to be nodes, for locks, bundles and plans; none where they are not to be.
     pub container: Option<NodeImage>,
 }
 

@@ -80,6 +80,8 @@ pub fn machine(host: &Target, target: &Target, options: &Options) -> anyhow::Res
 /// # Errors
 /// As for [`machine`].
 pub fn machines(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<Vec<MachineFiles>> {
+    // No VM needs what containers do.
+    let options = &Options { container: None, ..options.clone() };
     let (pieces, mut locks) = pieces(host, targets, options)?;
     let mut states = vec![State::default(); pieces.len()];
     obtain(&pieces, &mut states, &mut locks, options)?;
@@ -96,8 +98,7 @@ pub fn container(target: &Target, image: &NodeImage, options: &Options) -> anyho
     let machine = target.machine.as_ref().with_context(|| {
         format!("targets/{name}.yaml has no `machine`, so nobody knows what Debian calls {name}: there is no node image of it")
     })?;
-    let (want, recipe) = (sets::container(target, machine, image), image.leave_out.clone());
-    let piece = [Piece { want, machine, kind: Kind::Container(image), recipe }];
+    let piece = [root(target, machine, image)];
     let mut state = [State::default()];
     let mut locks = BTreeMap::from([(name.clone(), Locks::load(options, name)?)]);
     obtain(&piece, &mut state, &mut locks, options)?;
@@ -105,6 +106,12 @@ pub fn container(target: &Target, image: &NodeImage, options: &Options) -> anyho
         bail!("the piece was not obtained, a bug of ours")
     };
     Ok(Root { folder: tree.root.clone(), digest: settled.set.digest(), packages: settled.used().collect() })
+}
+
+/// The whole root of a container.
+fn root<'a>(target: &Target, machine: &'a Machine, image: &'a NodeImage) -> Piece<'a> {
+    let (want, recipe) = (sets::container(target, machine, image), image.leave_out.clone());
+    Piece { want, machine, kind: Kind::Container(image), recipe }
 }
 
 /// Downloads the packages of all pieces, unless they are there, and returns them.
@@ -151,6 +158,9 @@ pub(crate) fn pieces<'a>(
         if let Some(node) = node {
             let want = sets::node(target, machine, node);
             pieces.push(Piece { want, machine, kind: Kind::Node(node), recipe: node.leave_out.clone() });
+        }
+        if let Some(image) = &options.container {
+            pieces.push(root(target, machine, image));
         }
     }
     let mut locks = BTreeMap::new();

@@ -143,7 +143,7 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
             "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, \
              kube-controller-manager, kube-scheduler, kube-proxy, kubelet, kubeadm, kubectl, etcd, etcdctl, etcdutl, \
              kms-plugin, faults, init, kine, containerd, containerd-shim-runc-v2, ctr, bandwidth, bridge, firewall, \
-             host-local, loopback, portmap, ptp, crictl, coredns, kind, e2e, agnhost, pause"
+             host-local, loopback, portmap, ptp, crictl, coredns, kind, e2e, agnhost, sample-apiserver, pause"
                 .into(),
         ),
         (

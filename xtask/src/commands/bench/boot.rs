@@ -110,6 +110,7 @@ impl<'a> Vms<'a> {
         let options_of = ProviderOptions {
             provider: Some(ProviderArg::Qemu),
             cluster,
+            image: None,
             cold: false,
             machine: options.machine.clone(),
         };

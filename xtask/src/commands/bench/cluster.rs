@@ -114,7 +114,8 @@ fn clusters(
     }
     let chosen = ProviderArg::Kind;
     let machine = options.machine.clone();
-    let options_of = ProviderOptions { provider: Some(chosen), cluster: ClusterArg::Planes, cold: false, machine };
+    let options_of =
+        ProviderOptions { provider: Some(chosen), cluster: ClusterArg::Planes, image: None, cold: false, machine };
     let host = Some(target);
     let setup = Setup { chosen, options: &options_of, paths, catalogue, host, target, offline: false };
     let profiles = vec![catalogue.profile(&catalogue.node.profile)?.clone()];

@@ -41,9 +41,11 @@ pub(super) fn parted(options: &CiOptions) -> Result<(Option<Selection>, bool), F
 /// Puts the images that its specs need on the nodes, if it is to run.
 pub(super) fn prepare(catalogue: &mut Catalogue, options: &CiOptions) {
     if options.selection.suites.iter().any(|suite| suite == upstream::SUITE) {
-        let images = &catalogue.upstream.images;
-        catalogue.node.disk.images.extend(images.iter().cloned());
-        catalogue.kind.images.extend(images.iter().cloned());
+        for images in [&mut catalogue.node.disk.images, &mut catalogue.kind.images] {
+            let more = catalogue.upstream.images.iter().filter(|image| !images.contains(image));
+            let more: Vec<String> = more.cloned().collect();
+            images.extend(more);
+        }
     }
 }
 

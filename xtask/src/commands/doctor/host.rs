@@ -215,13 +215,10 @@ fn judge_clock(now: i64) -> Finding {
 }
 
 /// Docker, which nothing but a Kind cluster needs.
-pub(crate) fn docker(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
-    let engine = exec::find("docker").map(|program| {
-        let format = "{{.Server.Version}}";
-        let shell = Shell::new().map_err(|error| error.to_string())?;
-        let answer = exec::run(cmd!(shell, "{program} version --format {format}"), ANSWER);
-        answer.map(|output| output.stdout.trim().to_owned()).map_err(|error| error.to_string())
-    });
+pub(crate) fn docker(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
+    let arch = patient.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
+    let engine = exec::find("docker");
+    let engine = engine.map(|_| boot::kind::engine_version(arch).map_err(|error| format!("{error:#}")));
     vec![judge_docker(engine)]
 }
 
@@ -235,16 +232,17 @@ pub(crate) fn mke2fs(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
     }]
 }
 
-/// The engine's version, or why it does not tell; none without a client.
+/// The engine's name and version, or why a cluster of Kind is none of its; none without a client.
 fn judge_docker(engine: Option<Result<String, String>>) -> Finding {
     let finding = |status, text: String| Finding::new("docker", status, format!("{text}; only Kind clusters need it"));
     match engine {
         None => finding(Status::Warning, "there is no `docker` on PATH".into()).cure("apt-get install docker.io"),
-        Some(Ok(version)) => finding(Status::Ok, format!("engine {version} answers")),
-        Some(Err(why)) => {
+        Some(Ok(engine)) => finding(Status::Ok, format!("{engine} answers")),
+        Some(Err(why)) if why.contains("connect") => {
             let cure = "sudo systemctl start docker; sudo usermod -aG docker $USER";
             finding(Status::Warning, format!("the engine does not answer: {}", line(&why))).cure(cure)
         }
+        Some(Err(why)) => finding(Status::Warning, line(&why).to_owned()),
     }
 }
 
@@ -320,7 +318,8 @@ mod tests {
     fn docker_is_never_a_problem() {
         for (engine, status, part) in [
             (None, Status::Warning, "no `docker`"),
-            (Some(Ok("29.1.0".to_owned())), Status::Ok, "29.1.0"),
+            (Some(Ok("Docker 29.1.0".to_owned())), Status::Ok, "29.1.0"),
+            (Some(Err("`docker` is Podman here".to_owned())), Status::Warning, "is Podman"),
             (Some(Err("`docker version` failed:\nCannot connect".to_owned())), Status::Warning, "Cannot connect"),
         ] {
             let finding = judge_docker(engine);

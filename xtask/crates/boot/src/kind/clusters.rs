@@ -92,6 +92,11 @@ impl Clusters {
         self.nodes.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// One of them, where they are all alike.
+    pub(super) fn any(&self) -> anyhow::Result<Node> {
+        self.lock().values().next().cloned().context("there is no cluster, a bug of ours")
+    }
+
     fn node(&self, profile: &str) -> anyhow::Result<Node> {
         self.lock().get(profile).cloned().with_context(|| format!("there is no profile `{profile}`"))
     }
@@ -108,9 +113,8 @@ impl Clusters {
         if interrupt::requested() {
             return error;
         }
-        let kubelet = component::of_node().into_iter().find(|component| component.name == component::KUBELET);
-        let kubelet = kubelet.and_then(|kubelet| kubelet.log(&node.container()).ok());
-        let lines: Vec<String> = kubelet.iter().flat_map(|log| log.lines()).map(str::to_owned).collect();
+        let log = component::kubelet().log(&node.container()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
         match lines.len() {
             0 => error,
             count => error.context(format!("kubelet's last lines:\n{}", lines[count.saturating_sub(5)..].join("\n"))),

@@ -83,13 +83,17 @@ pub(super) fn controllers() -> Vec<Component> {
     vec![pod(manager, manager, secure!("10257")), pod(scheduler, scheduler, secure!("10259"))]
 }
 
-/// What a node is made of, beside its Pods.
-pub(super) fn of_node() -> Vec<Component> {
-    vec![
-        service(KUBELET, KUBELET, plain!("10248", "/healthz")),
-        service("containerd", "containerd", "ctr --timeout 5s version >/dev/null"),
-        service("kube-proxy", "kube-proxy", plain!("10256", "/healthz")),
-    ]
+/// What a node is made of, beside its Pods. kube-proxy is among those on a published image.
+pub(super) fn of_node(published: bool) -> Vec<Component> {
+    let mut components = vec![kubelet(), service("containerd", "containerd", "ctr --timeout 5s version >/dev/null")];
+    if !published {
+        components.push(service("kube-proxy", "kube-proxy", plain!("10256", "/healthz")));
+    }
+    components
+}
+
+pub(super) fn kubelet() -> Component {
+    service(KUBELET, KUBELET, plain!("10248", "/healthz"))
 }
 
 /// A program of the profile, which systemd runs in the node as the service that is called like it.

@@ -37,28 +37,33 @@ pub(super) struct Making<'a> {
     pub(super) units: &'a [Unit],
     /// Whether it is to be a whole cluster, and not a control plane alone.
     pub(super) whole: bool,
+    /// Whether the image is somebody else's.
+    pub(super) published: bool,
 }
 
-/// Why kubeadm cannot make this control plane; None where it can.
+/// Why kubeadm cannot make this control plane; None where it can, but for what is only beside it ([`bare`]).
 pub(super) fn unfit(profile: &Profile) -> Option<&'static str> {
-    let odd = |store: &model::ProfileStore| store.members > 1 || store.wrapper.is_some();
     match profile {
         // Else a report would name a store that was never there.
         _ if profile.stores.iter().any(|store| store.kind != StoreKind::Etcd) => {
             Some("a store other than etcd, which kubeadm does not make")
         }
         _ if profile.stores.len() > 1 => Some("stores for single resources, of which kubeadm makes none"),
-        _ if profile.stores.iter().any(odd) => {
-            Some("a store of several members or on a slow disk, which kubeadm does not make")
+        _ if profile.stores.iter().any(|store| store.members > 1) => {
+            Some("a store of several members, which kubeadm does not make")
         }
         _ if profile.apiservers > 1 => Some("two apiservers, of which kubeadm makes one"),
-        _ if profile.plugins.iter().any(|plugin| plugin.relays.is_some()) => {
-            Some("a relay between apiserver and store, for which kubeadm has no place")
-        }
-        _ if profile.spare || !profile.tools.is_empty() => Some("a further etcd beside the cluster's own"),
-        _ if !profile.controllers.is_empty() => Some("chosen controllers: those of kubeadm are all or none"),
         _ => None,
     }
+}
+
+/// The profile without what kubeadm has no place for: a further etcd and its tools, a relay to the store, a slow disk,
+/// chosen controllers. Checks that need one of them find that it is not there, and say so.
+pub(super) fn bare(profile: &Profile) -> Profile {
+    let mut bare = Profile { spare: false, tools: Vec::new(), controllers: Vec::new(), ..profile.clone() };
+    bare.plugins.retain(|plugin| plugin.relays.is_none());
+    bare.stores.iter_mut().for_each(|store| store.wrapper = None);
+    bare
 }
 
 /// The whole file, which is JSON and so YAML.
@@ -96,8 +101,10 @@ pub(super) fn cluster(profile: &Profile, making: &Making<'_>) -> anyhow::Result<
         "extraMounts": mounts,
     });
     let mut all = json!({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": [node]});
-    // It is a service of the node.
-    all["networking"] = json!({"kubeProxyMode": "none"});
+    if !making.published {
+        // It is a service of the node.
+        all["networking"] = json!({"kubeProxyMode": "none"});
+    }
     if !making.engine.may_adjust_oom {
         // Else no sandbox starts: "can't get final child's PID from pipe: EOF".
         let patch = "[plugins.\"io.containerd.grpc.v1.cri\"]\n  restrict_oom_score_adj = true\n";
@@ -149,7 +156,7 @@ mod tests {
     fn made(version: &str, old: bool, whole: bool) -> Value {
         let (engine, folder) = (engine(old), Path::new("/private/prefix"));
         let units = [Unit { place: "/etc/systemd/system/kms.service".into(), file: "/private/kms.service".into() }];
-        let making = Making { engine: &engine, version, port: 1, folder, units: &units, whole };
+        let making = Making { engine: &engine, version, port: 1, folder, units: &units, whole, published: false };
         serde_json::from_str(&cluster(&profile(), &making).unwrap()).unwrap()
     }
 
@@ -187,20 +194,38 @@ mod tests {
         assert!(old["containerdConfigPatches"][0].as_str().unwrap().contains("restrict_oom_score_adj"));
     }
 
+    fn with(field: &str, value: Value) -> Profile {
+        let mut changed = serde_json::to_value(profile()).unwrap();
+        changed[field] = value;
+        serde_json::from_value(changed).unwrap()
+    }
+
+    #[test]
+    fn what_stands_beside_a_control_plane_is_left_out() {
+        let slow = json!([{"name": "main", "flags": {"log-level": "debug"}, "wrapper": {"component": "faults"}}]);
+        for (field, value) in [
+            ("spare", json!(true)),
+            ("tools", json!(["etcdutl"])),
+            ("controllers", json!(["a"])),
+            ("stores", slow),
+            ("plugins", json!([{"name": "relay", "component": "faults", "relays": "main"}])),
+        ] {
+            let more = with(field, value);
+            assert!(more != profile() && unfit(&more).is_none() && bare(&more) == profile(), "{field}");
+        }
+        let kms = with("plugins", json!([{"name": "kms", "component": "kms-plugin"}]));
+        assert_eq!(bare(&kms), kms);
+    }
+
     #[test]
     fn what_kubeadm_cannot_make_is_named() {
         assert_eq!(unfit(&profile()), None);
         for (field, value, word) in [
-            ("spare", json!(true), "further etcd"),
-            ("controllers", json!(["a"]), "controllers"),
             ("apiservers", json!(2), "apiservers"),
             ("stores", json!([{"name": "main", "members": 3}]), "several members"),
-            ("plugins", json!([{"name": "relay", "component": "faults", "relays": "main"}]), "relay"),
+            ("stores", json!([{"name": "main"}, {"name": "events"}]), "single resources"),
         ] {
-            let mut odd = serde_json::to_value(profile()).unwrap();
-            odd[field] = value;
-            let odd: Profile = serde_json::from_value(odd).unwrap();
-            assert!(unfit(&odd).is_some_and(|need| need.contains(word)), "{field}");
+            assert!(unfit(&with(field, value)).is_some_and(|need| need.contains(word)), "{field}");
         }
         let mut elsewhere = profile();
         elsewhere.stores[0].kind = StoreKind::KineSqlite;

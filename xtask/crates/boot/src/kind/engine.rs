@@ -54,10 +54,29 @@ pub(super) fn load(archive: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Gets an image from its registry.
+pub(super) fn pull(reference: &str) -> anyhow::Result<()> {
+    let sh = Shell::new()?;
+    exec::run(cmd!(sh, "docker pull --quiet {reference}"), LOADING)
+        .map_err(explained)
+        .with_context(|| format!("the engine has no image {reference}, and cannot get it"))?;
+    Ok(())
+}
+
+/// What a file of an image holds.
+///
+/// # Errors
+/// There is none, or the engine cannot start a container of it.
+pub(super) fn file_of(reference: &str, path: &str) -> anyhow::Result<String> {
+    let sh = Shell::new()?;
+    let run = cmd!(sh, "docker run --rm --network=none --entrypoint /bin/cat {reference} {path}");
+    Ok(exec::run(run, SHORT).map_err(explained)?.stdout)
+}
+
 /// Which engine answers, before anything is built for it.
 ///
 /// # Errors
-/// There is none, it does not answer, or its machine is of another architecture.
+/// There is none, it does not answer, its machine is of another architecture, or it is one in which a node does not run.
 pub(super) fn version(arch: &str) -> anyhow::Result<String> {
     let sh = Shell::new()?;
     if exec::find("docker").is_none() {
@@ -65,6 +84,10 @@ pub(super) fn version(arch: &str) -> anyhow::Result<String> {
             "there is no `docker` on PATH: install an engine (Debian's package docker.io), or leave out --provider kind"
         );
     }
+    let client = exec::run(cmd!(sh, "docker --version"), SHORT)?.stdout;
+    let format = "{{.SecurityOptions}}";
+    let security = || Ok(exec::run(cmd!(sh, "docker info --format {format}"), SHORT).map_err(explained)?.stdout);
+    refuse(&client, security)?;
     let format = "{{.Server.Version}} {{.Server.Os}} {{.Server.Arch}}";
     let answer = exec::run(cmd!(sh, "docker version --format {format}"), SHORT).map_err(explained)?.stdout;
     match answer.split_whitespace().collect::<Vec<_>>()[..] {
@@ -74,6 +97,24 @@ pub(super) fn version(arch: &str) -> anyhow::Result<String> {
         ),
         _ => Err(anyhow!("`docker version` answers `{}`", answer.trim())),
     }
+}
+
+/// An engine that answers, and in which a node would not come up, or could not be controlled.
+fn refuse(client: &str, security: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
+    if client.to_lowercase().contains("podman") {
+        bail!(
+            "`docker` is Podman here ({}), which answers other words than the engine that it stands for: install \
+             Docker's engine (Debian's package docker.io), and put its `docker` first on PATH",
+            client.trim()
+        );
+    }
+    if security()?.contains("name=rootless") {
+        bail!(
+            "the container engine runs without root, and there kubelet's values of the machine can neither be set nor set \
+             back: use the engine of the machine (DOCKER_HOST=unix:///var/run/docker.sock, `docker context use default`)"
+        );
+    }
+    Ok(())
 }
 
 /// Looks what a privileged container of this image may do.
@@ -215,6 +256,18 @@ fn explained(error: ExecError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engines_without_a_node_are_refused_with_the_cure() {
+        let docker = "Docker version 28.2.2, build e6534b4\n";
+        let usual = || Ok("[name=apparmor name=seccomp,profile=builtin name=cgroupns]\n".to_owned());
+        assert!(refuse(docker, usual).is_ok());
+        let rootless = || Ok("[name=seccomp,profile=builtin name=rootless name=cgroupns]\n".to_owned());
+        assert!(refuse(docker, rootless).unwrap_err().to_string().contains("DOCKER_HOST"));
+        // It has no security options, and is not asked for them.
+        let podman = refuse("podman version 4.3.1\n", || panic!("asked")).unwrap_err().to_string();
+        assert!(podman.contains("podman version 4.3.1") && podman.contains("docker.io"), "{podman}");
+    }
 
     const ANSWER: &str = "CapEff:\t000001fffeffffff\ncgroup: 1\nvm/overcommit_memory: 0\nkernel/panic: 1\nkernel/panic_on_oops: 0\nfs/inotify/max_user_instances: 128\n";
 

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use proc::RunDir;
 use proc::progress::Phase;
 
-use super::{Draft, Request, prepare};
+use super::{Draft, Ground, Request, prepare};
 use crate::booted::Power;
 
 /// From `kind create cluster` until names are answered in the request's only profile, with the same image and
@@ -17,8 +17,9 @@ use crate::booted::Power;
 pub fn by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
     let [profile] = &request.topology.profiles[..] else { return Err(anyhow!("by hand there is one profile")) };
     let phase = Phase::start("Kind by hand".to_owned());
-    let (engine, clusters) = prepare(request, run, &phase)?;
-    let draft = Draft::of(request, run, &engine, profile)?;
+    let ground = prepare(request, run, &phase)?;
+    let draft = Draft::of(request, run, &ground, profile)?;
+    let Ground { clusters, .. } = ground;
     let begin = Instant::now();
     draft.create(request, &clusters).context("by hand")?;
     let time = begin.elapsed();

@@ -1,8 +1,8 @@
 //! The provider `kind`: every profile a cluster of Kind with one node, a container that is a machine with systemd, made by
 //! kubeadm; native architecture only.
 //!
-//! The node image is made elsewhere (`node`); what is done here needs a container engine and nothing else. Profiles that
-//! kubeadm cannot make are told by [`unfit`].
+//! The node image is made elsewhere (`node`), or is somebody else's; what is done here needs a container engine and nothing
+//! else. Profiles that kubeadm cannot make are told by [`unfit`].
 
 mod clusters;
 mod component;
@@ -11,6 +11,7 @@ mod engine;
 mod floor;
 mod ledger;
 mod plugins;
+mod published;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use xshell::{Shell, cmd};
 
 use crate::Topology;
 use crate::booted::Booted;
+use crate::execution::native_factor;
 use crate::existing::{Access, Identity};
 use crate::flags;
 use clusters::{Clusters, Node};
@@ -64,9 +66,35 @@ pub type Write<'a> = dyn Fn(&Path) -> anyhow::Result<()> + Sync + 'a;
 /// Of the nodes.
 pub struct Image<'a> {
     pub reference: String,
-    pub write: &'a Write<'a>,
-    /// What is on it and can run: names in `images.yaml` to references.
-    pub images: BTreeMap<String, String>,
+    pub origin: Origin<'a>,
+}
+
+/// Who has made an image.
+pub enum Origin<'a> {
+    /// We, of the request's components.
+    Ours {
+        /// Where the engine lacks it.
+        write: &'a Write<'a>,
+        /// What is on it and can run: names in `images.yaml` to references.
+        images: BTreeMap<String, String>,
+    },
+    /// Whoever ran `kind build node-image`. Its programs are its own, and kube-proxy and the network of Pods are put into the
+    /// cluster by kubeadm and Kind.
+    Published,
+}
+
+impl Image<'_> {
+    fn is_published(&self) -> bool {
+        matches!(self.origin, Origin::Published)
+    }
+}
+
+/// What does not depend on the clusters that will be made.
+struct Ground {
+    engine: Engine,
+    clusters: Arc<Clusters>,
+    /// Of Kubernetes, on the image: "v1.36.3".
+    release: String,
 }
 
 /// Why kubeadm cannot make this control plane; None where it can.
@@ -102,37 +130,65 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     }
     tls::install();
     let phase = Phase::start(format!("boot {}", request.target.name));
-    let (engine, clusters) = prepare(request, run, &phase)?;
-    let factor = crate::execution::native_factor(request.target, request.artifacts)?;
-    let profiles = &request.topology.profiles;
+    let ground = prepare(request, run, &phase)?;
+    let known = match &request.image.origin {
+        Origin::Ours { images, .. } => {
+            let factor = native_factor(request.target, request.artifacts)?;
+            Some(Found { factor, images: images.clone(), versions: BTreeMap::new() })
+        }
+        Origin::Published => None,
+    };
+    let profiles: Vec<Profile> = request.topology.profiles.iter().map(config::bare).collect();
     phase.status(format!("{} clusters of Kind", profiles.len()));
-    let made = proc::side_by_side(profiles, WIDTH, |profile| {
-        make(request, run, &engine, &clusters, profile)
-            .with_context(|| format!("profile `{}` did not start", profile.name))
+    let made = proc::side_by_side(&profiles, WIDTH, |profile| {
+        make(request, run, &ground, profile).with_context(|| format!("profile `{}` did not start", profile.name))
     })?;
     interrupt::check()?;
-    phase.done(&format!("{} clusters of Kind, {}, factor {factor:.1}", made.len(), engine.name));
+    let Ground { engine, clusters, .. } = ground;
+    let found = match known {
+        Some(found) => found,
+        None => published::look(&clusters.any()?)?,
+    };
+    phase.done(&format!("{} clusters of Kind, {}, factor {:.1}", made.len(), engine.name, found.factor));
     let whole = made.iter().any(|info| info.name == request.whole);
     let info = ClusterInfo {
         arch: request.target.name.clone(),
         provider: "kind".into(),
         execution: format!("native, {}", engine.name),
-        factor,
+        factor: found.factor,
         awake: None,
         shared: None,
-        node: whole.then(|| NodeInfo { profile: request.whole.to_owned(), images: request.image.images.clone() }),
+        node: whole.then(|| NodeInfo { profile: request.whole.to_owned(), images: found.images }),
         profiles: made.into_iter().map(|info| (info.name.clone(), info)).collect(),
         machine: None,
     };
     let control: Arc<dyn Control> = clusters.clone();
-    Ok(Booted::of(Cluster { info, control: Some(control) }, request.artifacts, clusters))
+    let mut booted = Booted::of(Cluster { info, control: Some(control) }, request.artifacts, clusters);
+    booted.versions.extend(found.versions);
+    Ok(booted)
 }
 
-/// Whatever does not depend on the clusters that will be made: the engine has the image and room for them.
-fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<(Engine, Arc<Clusters>)> {
+/// What of a published image only clusters that run can tell.
+struct Found {
+    factor: f64,
+    /// Names in `images.yaml` to references on the node.
+    images: BTreeMap<String, String>,
+    /// Of programs that are not among the request's components.
+    versions: BTreeMap<String, String>,
+}
+
+/// The engine has the image, and room for the clusters.
+fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<Ground> {
     let image = &request.image.reference;
     let name = engine::version(&request.target.name)?;
     prepare_image(request, run, phase)?;
+    let release = match &request.image.origin {
+        Origin::Ours { .. } => {
+            let apiserver = request.artifacts.by_component.get(component::APISERVER);
+            apiserver.map(|artifact| artifact.version.clone()).unwrap_or_default()
+        }
+        Origin::Published => published::release(image)?,
+    };
     phase.status(format!("trying {name}"));
     let mut engine = engine::examine(name, image)?;
     engine.sysctls = ledger::before(request.cache, engine.sysctls);
@@ -140,14 +196,18 @@ fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result
     ledger::sweep(request.cache, request.kind, image)?;
     let clusters = Clusters::of(request, run, &engine)?;
     engine::make_room(&engine, image, request.topology.profiles.len())?;
-    Ok((engine, clusters))
+    Ok(Ground { engine, clusters, release })
 }
 
 fn prepare_image(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<()> {
-    let Image { reference, write, .. } = &request.image;
+    let Image { reference, origin } = &request.image;
     if engine::has_image(reference)? {
         return Ok(());
     }
+    let Origin::Ours { write, .. } = origin else {
+        phase.status(format!("pulling {reference}"));
+        return engine::pull(reference);
+    };
     let archive = run.private().join("node.tar");
     phase.status("writing the node image");
     write(&archive)?;
@@ -157,15 +217,9 @@ fn prepare_image(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::
 }
 
 /// One cluster, with everything that its profile has.
-fn make(
-    request: &Request<'_>,
-    run: &RunDir,
-    engine: &Engine,
-    clusters: &Clusters,
-    profile: &Profile,
-) -> anyhow::Result<ProfileInfo> {
-    let draft = Draft::of(request, run, engine, profile)?;
-    draft.create(request, clusters)?;
+fn make(request: &Request<'_>, run: &RunDir, ground: &Ground, profile: &Profile) -> anyhow::Result<ProfileInfo> {
+    let draft = Draft::of(request, run, ground, profile)?;
+    draft.create(request, &ground.clusters)?;
     let node = &draft.node;
     if !draft.whole {
         alone(node)?;
@@ -189,7 +243,7 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn of(request: &Request<'_>, run: &RunDir, engine: &Engine, profile: &'a Profile) -> anyhow::Result<Draft<'a>> {
+    fn of(request: &Request<'_>, run: &RunDir, ground: &Ground, profile: &'a Profile) -> anyhow::Result<Draft<'a>> {
         let dir = run.private().join(&profile.name);
         let (folder, scratch) = (dir.join("run"), dir.join("scratch"));
         for dir in [&dir, &folder, &scratch] {
@@ -201,14 +255,15 @@ impl<'a> Draft<'a> {
         }
         let port = proc::ports::free()?;
         let whole = profile.name == request.whole;
-        let version = request.artifacts.by_component.get("kube-apiserver").map_or("", |artifact| &artifact.version);
         let units = plugins::prepare(profile, request.artifacts, run, &folder, &dir)?;
-        let making = Making { engine, version, port, folder: &folder, units: &units, whole };
+        let published = request.image.is_published();
+        let Ground { engine, release, .. } = ground;
+        let making = Making { engine, version: release, port, folder: &folder, units: &units, whole, published };
         let file = dir.join("kind.yaml");
         write_private_file(&file, config::cluster(profile, &making)?.as_bytes())?;
         let mut components = component::of_plane();
         if whole {
-            components.extend([component::controllers(), component::of_node()].concat());
+            components.extend([component::controllers(), component::of_node(published)].concat());
         }
         components.extend(profile.plugins.iter().map(|plugin| component::plugin(&plugin.name, &plugin.component)));
         let node = Node { name: ledger::name(run, &profile.name), components, folder, scratch };

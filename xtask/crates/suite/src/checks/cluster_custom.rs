@@ -1,5 +1,5 @@
 //! A controller of a custom resource, as client-go makes one: a list, watches that resume, a cache. The apiserver dies under
-//! it, and its cache comes to be what the store has.
+//! it, and its cache must come to be what the store has.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,9 +24,9 @@ use crate::{expect, scenario, wait};
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "cluster.custom-resource-view",
     level: Should,
-    requirement: "Controllers of a custom resource outlive their apiserver: a cache that is kept by one list and by watches \
-                  that resume becomes what the store has, without an event that does not fit it, and what a user asked \
-                  for is done in every object; the garbage collector still removes what a deleted owner leaves.",
+    requirement: "Controllers of a custom resource outlive their apiserver: a cache that is kept by watches that resume, and \
+                  by a list after a 410, becomes what the store has, without an event that does not fit it, and what a \
+                  user asked for is done in every object; the garbage collector still removes what a deleted owner leaves.",
     source: "kubernetes staging/src/k8s.io/client-go/tools/cache/reflector.go; KEP-1904; kubernetes \
              pkg/controller/garbagecollector/graph_builder.go",
     observed: "A custom resource with a status. A user makes, changes and deletes eight objects; a controller notes in the \
@@ -114,7 +114,8 @@ fn asking(object: Object, wish: u64) -> Object {
 /// An owner, and what it owns.
 async fn own(ctx: &Ctx, fruits: &Resource, owner: &str) -> Verdict {
     let made = ctx.create(fruits, &asking(Object::new(fruits, owner), 1)).await?;
-    let reference = json!([{"apiVersion": made.0["apiVersion"], "kind": fruits.kind, "name": owner, "uid": made.uid()}]);
+    let reference =
+        json!([{"apiVersion": made.0["apiVersion"], "kind": fruits.kind, "name": owner, "uid": made.uid()}]);
     for n in 0..OWNED {
         let object = asking(Object::new(fruits, &owned(owner, n)), 1);
         ctx.create(fruits, &object.with("metadata.ownerReferences", reference.clone())).await?;
