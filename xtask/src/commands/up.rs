@@ -207,13 +207,15 @@ fn tell(kept: &Kept, json: bool) -> Result<(), Failure> {
         for store in &profile.stores {
             print(&format!("  store       {} ({}), keys below {}\n", store.endpoint, store.name, profile.prefix));
         }
-        let tls = &profile.tls;
-        print(&format!(
-            "  etcdctl     --cacert {} --cert {} --key {}\n",
-            tls.ca.display(),
-            tls.cert.display(),
-            tls.key.display()
-        ));
+        // The same for all of them.
+        if let Some(tls) = profile.stores.first().map(|store| &store.tls) {
+            print(&format!(
+                "  etcdctl     --cacert {} --cert {} --key {}\n",
+                tls.ca.display(),
+                tls.cert.display(),
+                tls.key.display()
+            ));
+        }
     }
     if let Some(machine) = &kept.info.machine {
         print(&describe(machine));

@@ -18,6 +18,9 @@ use super::engine::{self, SHORT};
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// Where manifests are that are not to be run.
 const HELD: &str = "/kind/held";
+/// Where the logs of static Pods stay. kubelet removes those of a Pod with it, and a manifest that was changed is another
+/// Pod. On the file system of /var/log/pods.
+const LOGS: &str = "/var/log/held";
 /// From the return of a manifest until the component answers. kubelet looks at a Pod that it has ended once more after up
 /// to twenty seconds.
 const START: Duration = Duration::from_secs(120);
@@ -37,7 +40,13 @@ pub(super) struct Component {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Keeper {
     /// kubelet, by the manifest of this name.
-    Kubelet(String),
+    Kubelet {
+        pod: String,
+        /// It runs only while it starts something: where there is no more than a control plane nobody needs it, and with a
+        /// store that is away it takes up to half a minute for anything ("Housekeeping took longer than expected"),
+        /// because it waits for an answer about a mirror Pod.
+        rests: bool,
+    },
     /// systemd, as the service of this name.
     Systemd(String),
 }
@@ -72,9 +81,15 @@ pub(super) const APISERVER: &str = "kube-apiserver";
 pub(super) const KUBELET: &str = "kubelet";
 
 /// What every control plane has: the store and the apiserver.
-pub(super) fn of_plane() -> Vec<Component> {
+pub(super) fn of_plane(whole: bool) -> Vec<Component> {
     let apiserver = "kubectl --request-timeout 5s --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz >/dev/null";
-    vec![pod(ETCD, "etcd", plain!("2381", "/readyz")), pod(APISERVER, APISERVER, apiserver)]
+    let mut plane = vec![pod(ETCD, "etcd", plain!("2381", "/readyz")), pod(APISERVER, APISERVER, apiserver)];
+    for component in &mut plane {
+        if let Keeper::Kubelet { rests, .. } = &mut component.keeper {
+            *rests = !whole;
+        }
+    }
+    plane
 }
 
 /// What writes beside it where it is a whole cluster.
@@ -103,7 +118,7 @@ pub(super) fn plugin(name: &str, program: &str) -> Component {
 
 fn pod(name: &str, manifest: &str, ready: &str) -> Component {
     let [name, program, ready] = [name, manifest, ready].map(str::to_owned);
-    Component { name, keeper: Keeper::Kubelet(program.clone()), program, ready }
+    Component { name, keeper: Keeper::Kubelet { pod: program.clone(), rests: false }, program, ready }
 }
 
 fn service(name: &str, program: &str, ready: &str) -> Component {
@@ -117,7 +132,10 @@ impl Component {
         match action {
             Action::Start => self.start(container),
             Action::StartWithout { variable } => {
-                bail!("a component of Kind cannot be started without the variable {variable}")
+                if self.has_variable(container, variable)? {
+                    bail!("{} cannot be started without its variable {variable}", self.name);
+                }
+                self.start(container)
             }
             Action::Stop => self.end(container, "TERM"),
             Action::Kill => self.end(container, "KILL"),
@@ -135,25 +153,30 @@ impl Component {
 
     /// Whether kubelet runs it.
     pub(super) fn is_pod(&self) -> bool {
-        matches!(self.keeper, Keeper::Kubelet(_))
+        matches!(self.keeper, Keeper::Kubelet { .. })
     }
 
     /// Its log so far.
     pub(super) fn log(&self, container: &str) -> anyhow::Result<String> {
         let script = match &self.keeper {
-            // Of all starts; what was rotated away as well.
-            Keeper::Kubelet(pod) => format!("cat $(ls -tr /var/log/pods/kube-system_{pod}-*/*/*.log)"),
+            // Of all starts; what was rotated away is lost.
+            Keeper::Kubelet { pod, .. } => format!("{}; cat $(ls -tr {LOGS}/{pod}/*.log)", keep_logs(pod)),
             Keeper::Systemd(unit) => format!("journalctl --no-pager --output short-iso-precise --unit {unit}"),
         };
         let log = engine::shell(container, &script, SHORT)?;
         Ok(if self.is_pod() { said(&log) } else { log })
     }
 
-    /// Waits until it answers.
+    /// Waits until it answers, whoever starts it how often.
     pub(super) fn wait(&self, container: &str) -> anyhow::Result<()> {
+        self.wait_unless(container, ":")
+    }
+
+    /// Waits until it answers, or until a line of shell ends that.
+    fn wait_unless(&self, container: &str, hopeless: &str) -> anyhow::Result<()> {
         // A subshell, so that a connection that fails does not end the loop.
         let script = format!(
-            "until ( {} ) 2>/dev/null; do [ $SECONDS -lt {} ] || exit 1; sleep 0.2; done",
+            "until ( {} ) 2>/dev/null; do {hopeless}; [ $SECONDS -lt {} ] || exit 1; sleep 0.2; done",
             self.ready,
             START.as_secs()
         );
@@ -161,25 +184,35 @@ impl Component {
             .with_context(|| format!("{} did not become ready within {} s", self.name, START.as_secs()))
     }
 
+    /// kubelet starts a container again that ended; here one end is the end.
     fn start(&self, container: &str) -> anyhow::Result<()> {
-        let script = match &self.keeper {
-            Keeper::Kubelet(pod) => {
-                format!("[ -e {MANIFESTS}/{pod}.yaml ] || mv {HELD}/{pod}.yaml {MANIFESTS}/{pod}.yaml")
+        match &self.keeper {
+            Keeper::Kubelet { pod, rests } => {
+                let wake = if *rests { "systemctl start kubelet" } else { ":" };
+                let script = format!(
+                    "crictl ps --all --quiet --name '^{pod}$'; [ -e {MANIFESTS}/{pod}.yaml ] || mv {HELD}/{pod}.yaml \
+                     {MANIFESTS}/{pod}.yaml; {wake}"
+                );
+                let known = engine::shell(container, &script, START)?;
+                let begun = self.wait_unless(container, &ended(pod, &known));
+                if *rests { rest(container).and(begun) } else { begun }
             }
-            Keeper::Systemd(unit) => format!("systemctl start {unit}"),
-        };
-        engine::shell(container, &script, START)?;
-        self.wait(container)
+            Keeper::Systemd(unit) => {
+                engine::shell(container, &format!("systemctl start {unit}"), START)?;
+                self.wait(container)
+            }
+        }
     }
 
     /// Ends it, and returns when the process is gone.
     fn end(&self, container: &str, signal: &str) -> anyhow::Result<()> {
         let pids = self.pids();
         let script = match &self.keeper {
-            Keeper::Kubelet(pod) => format!(
-                "mkdir -p {HELD}; pids=$({pids} || true); if [ -e {MANIFESTS}/{pod}.yaml ]; then mv {MANIFESTS}/{pod}.yaml \
+            Keeper::Kubelet { pod, .. } => format!(
+                "{}; mkdir -p {HELD}; pids=$({pids} || true); if [ -e {MANIFESTS}/{pod}.yaml ]; then mv {MANIFESTS}/{pod}.yaml \
                  {HELD}/{pod}.yaml; fi; [ -z \"$pids\" ] || kill -{signal} $pids || true; [ {signal} = KILL ] || [ -z \
                  \"$pids\" ] || kill -CONT $pids || true; {}",
+                keep_logs(pod),
                 gone(&pids)
             ),
             Keeper::Systemd(unit) if signal == "KILL" => format!(
@@ -195,6 +228,14 @@ impl Component {
         engine::shell(container, &format!("kill -{signal} $({})", self.pids()), SHORT).map(drop)
     }
 
+    /// Whether the manifest that is held back gives its container this variable. kubeadm gives none by itself.
+    fn has_variable(&self, container: &str, variable: &str) -> anyhow::Result<bool> {
+        let Keeper::Kubelet { pod, .. } = &self.keeper else { return Ok(false) };
+        let manifest: Value = serde_yaml::from_str(&engine::shell(container, &format!("cat {HELD}/{pod}.yaml"), SHORT)?)?;
+        let variables = manifest["spec"]["containers"][0]["env"].as_sequence();
+        Ok(variables.is_some_and(|all| all.iter().any(|found| found["name"] == variable)))
+    }
+
     /// A command that prints its process ids. The kernel keeps fifteen letters of a name.
     fn pids(&self) -> String {
         format!("pgrep -x {}", &self.program[..self.program.len().min(15)])
@@ -202,7 +243,7 @@ impl Component {
 
     /// Changes the flags in the manifest that is held back.
     fn change(&self, container: &str, flags: &BTreeMap<String, String>, scratch: &Path) -> anyhow::Result<()> {
-        let Keeper::Kubelet(pod) = &self.keeper else {
+        let Keeper::Kubelet { pod, .. } = &self.keeper else {
             bail!("{} is a service of the node; only the flags of static Pods can be changed", self.name);
         };
         let place = format!("{HELD}/{pod}.yaml");
@@ -215,7 +256,7 @@ impl Component {
 
     /// The flags of the manifest that runs.
     pub(super) fn flags(&self, container: &str) -> anyhow::Result<BTreeMap<String, String>> {
-        let Keeper::Kubelet(pod) = &self.keeper else { return Ok(BTreeMap::new()) };
+        let Keeper::Kubelet { pod, .. } = &self.keeper else { return Ok(BTreeMap::new()) };
         let manifest = engine::shell(container, &format!("cat {MANIFESTS}/{pod}.yaml"), SHORT)?;
         let mut manifest: Value = serde_yaml::from_str(&manifest)?;
         let words = command(&mut manifest)?.iter().filter_map(Value::as_str);
@@ -244,6 +285,30 @@ fn said(log: &str) -> String {
         }
     }
     all
+}
+
+/// Lets kubelet rest; what it has started runs on.
+pub(super) fn rest(container: &str) -> anyhow::Result<()> {
+    engine::shell(container, "systemctl stop kubelet", START).map(drop)
+}
+
+/// A line of shell that gives the logs of a static Pod a second name each, which does not go with the Pod.
+fn keep_logs(pod: &str) -> String {
+    format!(
+        "mkdir -p {LOGS}/{pod}; for log in /var/log/pods/kube-system_{pod}-*/*/*.log; do ln -f $log {LOGS}/{pod}/$(stat -c \
+         %i $log).log 2>/dev/null || true; done"
+    )
+}
+
+/// A line of shell that ends with the last words of a static Pod's container, if one has ended that is not among these.
+fn ended(pod: &str, known: &str) -> String {
+    let known: Vec<&str> = known.split_whitespace().collect();
+    format!(
+        "{}; for id in $(crictl ps --all --quiet --state Exited --name '^{pod}$'); do case ' {} ' in *\" $id \"*) ;; *) echo \
+         it ended: >&2; crictl logs --tail 3 $id >&2; exit 1;; esac; done",
+        keep_logs(pod),
+        known.join(" ")
+    )
 }
 
 /// A loop until there is no such process, for half a minute; whoever is left then is killed.
@@ -296,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut_as_the_kernel_does() {
-        let pids: Vec<String> = of_plane().iter().chain(&controllers()).map(Component::pids).collect();
+        let pids: Vec<String> = of_plane(true).iter().chain(&controllers()).map(Component::pids).collect();
         assert_eq!(pids[0], "pgrep -x etcd");
         assert_eq!(pids[2], "pgrep -x kube-controller");
     }
