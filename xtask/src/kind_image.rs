@@ -87,6 +87,7 @@ impl<'a> Inputs<'a> {
         for image in &self.images {
             field(&image.reference);
             field(&serde_json::to_string(image.recipe)?);
+            field(&serde_json::to_string(&image.env)?);
         }
         Ok(sha.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
     }

@@ -1,6 +1,6 @@
 //! From `--cluster node` to what the provider boots: what has to be built, and the disk made of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use boot::NodeRequest;
@@ -80,5 +80,20 @@ pub(crate) fn order<'a>(catalogue: &Catalogue, recipe: &'a ImageRecipe, artifact
         artifact.map(|artifact| artifact.version.clone()).unwrap_or_default()
     };
     let tag = recipe.tag(&version("kube-apiserver"), &version(recipe.main_component()));
-    ImageOrder { recipe, reference: catalogue.images.reference(recipe, &tag), artifacts: vec![artifacts] }
+    let reference = catalogue.images.reference(recipe, &tag);
+    ImageOrder { recipe, reference, artifacts: vec![artifacts], env: env(catalogue, recipe, [artifacts.arch.as_str()]) }
+}
+
+/// What the programs of an image need in their environment, by architecture.
+pub(crate) fn env<'a>(
+    catalogue: &Catalogue,
+    recipe: &ImageRecipe,
+    arches: impl IntoIterator<Item = &'a str>,
+) -> BTreeMap<String, BTreeMap<String, String>> {
+    let of = |arch: &'a str| {
+        let target = catalogue.target(arch).ok()?;
+        let variables = recipe.files.iter().filter_map(|file| target.component_env.get(&file.component));
+        Some((arch.to_owned(), variables.flatten().map(|(name, value)| (name.clone(), value.clone())).collect()))
+    };
+    arches.into_iter().filter_map(of).collect()
 }

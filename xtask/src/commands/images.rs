@@ -146,7 +146,8 @@ impl<'a> Chosen<'a> {
         let order = |recipe: &&'b ImageRecipe| {
             let tag = recipe.tag(&kubernetes, &version(recipe.main_component()).unwrap_or_default());
             let reference = catalogue.images.reference(recipe, &tag);
-            ImageOrder { recipe, reference, artifacts: artifacts.iter().collect() }
+            let env = crate::node::env(catalogue, recipe, artifacts.iter().map(|artifacts| artifacts.arch.as_str()));
+            ImageOrder { recipe, reference, artifacts: artifacts.iter().collect(), env }
         };
         self.recipes.iter().map(order).collect()
     }

@@ -140,6 +140,8 @@ fn configuration(
     let labels = [("title", recipe.short_name()), ("version", version)].into_iter();
     // A program of ours has no version.
     let labels = labels.filter(|(_, value)| *value != UNRELEASED);
+    let variables = order.env.get(&artifacts.arch).into_iter().flatten();
+    let variables = variables.map(|(name, value)| format!("{name}={value}"));
     let labels = labels.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value.to_owned()));
     Config {
         created: Some(CREATED.into()),
@@ -148,7 +150,7 @@ fn configuration(
         variant: None,
         config: RunConfig {
             user: recipe.user.clone(),
-            env: Some(images.env.clone()),
+            env: Some(images.env.iter().cloned().chain(variables).collect()),
             entrypoint: Some(recipe.entrypoint.clone()).filter(|entrypoint| !entrypoint.is_empty()),
             working_dir: Some("/".into()),
             labels: Some(labels.collect()),

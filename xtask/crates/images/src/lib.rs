@@ -199,6 +199,7 @@ mod tests {
             recipe: &images.images[0],
             reference: reference.into(),
             artifacts: artifacts.iter().collect(),
+            env: BTreeMap::from([("riscv64".to_owned(), BTreeMap::from([("UNUSUAL".to_owned(), "yes".to_owned())]))]),
         };
         let (formats, output) = ([Format::Oci, Format::Docker], dir.path().join("output"));
         build(&Request { images: &images, orders: &[order], formats: &formats, output: &output }).unwrap()
@@ -258,6 +259,9 @@ mod tests {
         for built in written(&dir, "registry.example.org/dns/dns:v1.14.2", &artifacts(&dir)) {
             let archive = built.archive.unwrap();
             assert!(archive.ends_with(format!("docker/{}/dns.tar", built.arch)), "{}", archive.display());
+            let text = String::from_utf8_lossy(&fs::read(&archive).unwrap()).into_owned();
+            assert!(text.contains("\"PATH=/usr/bin\""), "the variables of all images");
+            assert_eq!(text.contains("\"UNUSUAL=yes\""), built.arch == "riscv64", "those of an architecture");
             let audit = audit(&archive, &rules(&dir)).unwrap();
             let AuditedImage { reference, architecture, elf_files, findings, .. } = &audit.images[0];
             assert_eq!((reference.as_str(), architecture), ("registry.example.org/dns/dns:v1.14.2", &built.arch));
@@ -276,7 +280,7 @@ mod tests {
         let mut artifacts = artifacts(&dir).remove(0);
         artifacts.by_component.remove("dnsctl");
         let images = images();
-        let order = ImageOrder { recipe: &images.images[0], reference: "a:1".into(), artifacts: vec![&artifacts] };
+        let order = ImageOrder { recipe: &images.images[0], reference: "a:1".into(), artifacts: vec![&artifacts], env: BTreeMap::new() };
         let request = Request { images: &images, orders: &[order], formats: &[Format::Oci], output: dir.path() };
         let error = build(&request).unwrap_err().to_string();
         assert_eq!(error, "dns/dns for riscv64 needs dnsctl, which was not built");

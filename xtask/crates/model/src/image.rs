@@ -121,4 +121,6 @@ pub struct ImageOrder<'a> {
     pub recipe: &'a ImageRecipe,
     pub reference: String,
     pub artifacts: Vec<&'a Artifacts>,
+    /// Variables without which its programs do not run, by architecture: whoever starts a container knows nothing of them.
+    pub env: BTreeMap<String, BTreeMap<String, String>>,
 }

@@ -67,6 +67,7 @@ fn key(request: &Request<'_>) -> anyhow::Result<String> {
     for order in request.orders {
         field(&order.reference);
         field(&serde_json::to_string(order.recipe)?);
+        field(&serde_json::to_string(&order.env)?);
     }
     Ok(sha.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
 }

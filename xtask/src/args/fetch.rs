@@ -1,0 +1,47 @@
+//! Options of `cargo xtask fetch`.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use super::{ClusterArg, MachineOptions};
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask fetch --arch ARCH
+  cargo xtask fetch --arch all --dry-run
+  cargo xtask fetch --arch ARCH --cluster node
+  cargo xtask fetch --kind --bundle FILE
+  cargo xtask fetch --arch ARCH --locked --debian-mirror http://HOST/debian")]
+pub(crate) struct FetchOptions {
+    /// Architectures, separated by commas, or `all` [default: this machine's]
+    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
+    pub(crate) arch: Vec<String>,
+    /// What the VMs are to run; locks always have both
+    #[arg(long, value_enum, value_name = "CLUSTER", default_value = "planes")]
+    pub(crate) cluster: ClusterArg,
+    /// With what node images of Kind are made from
+    #[arg(long)]
+    pub(crate) kind: bool,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
+    /// Fail rather than download anything, with the list of what is missing
+    #[arg(long)]
+    pub(crate) offline: bool,
+    /// Resolve the packages again and write targets/<ARCH>.lock
+    #[arg(long, conflicts_with_all = ["cluster", "kind", "offline", "locked", "dry_run", "json"])]
+    pub(crate) update_lock: bool,
+    /// Write everything that is needed into one archive, for a machine without network
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["update_lock", "dry_run", "json"])]
+    pub(crate) bundle: Option<PathBuf>,
+    /// Take what a bundle holds into the cache; it must be what the locks name
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "arch", "cluster", "kind", "update_lock", "dry_run", "json"])]
+    pub(crate) import: Option<PathBuf>,
+    /// Print what would be downloaded, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the files of each VM as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
