@@ -20,8 +20,7 @@ pub(crate) fn with(
     profiles: &[Profile],
 ) -> Result<Vec<String>, Failure> {
     if chosen == ProviderArg::Kind {
-        let plugins = profiles.iter().flat_map(|profile| &profile.plugins).filter(|plugin| plugin.relays.is_none());
-        let of_profiles = plugins.map(|plugin| plugin.component.clone());
+        let of_profiles = profiles.iter().flat_map(|profile| &profile.plugins).map(|plugin| plugin.component.clone());
         let of_image = match &options.image {
             Some(_) => vec![kind_image::KIND.to_owned()],
             None => kind_image::components(catalogue).or_exit(Exit::TargetData)?,

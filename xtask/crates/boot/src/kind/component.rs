@@ -22,7 +22,9 @@ const HELD: &str = "/kind/held";
 /// Pod. On the file system of /var/log/pods.
 const LOGS: &str = "/var/log/held";
 /// From the return of a manifest until the component answers. kubelet looks at a Pod that it has ended once more after up
-/// to twenty seconds.
+/// to twenty seconds, and after half a minute where the store is away ("Housekeeping took longer than expected"): it waits
+/// for an answer about a mirror Pod. Without kubelet in between it was no better: one that starts without a store has once
+/// started nothing for two minutes.
 const START: Duration = Duration::from_secs(120);
 
 /// A component, by its short name.
@@ -40,13 +42,7 @@ pub(super) struct Component {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Keeper {
     /// kubelet, by the manifest of this name.
-    Kubelet {
-        pod: String,
-        /// It runs only while it starts something: where there is no more than a control plane nobody needs it, and with a
-        /// store that is away it takes up to half a minute for anything ("Housekeeping took longer than expected"),
-        /// because it waits for an answer about a mirror Pod.
-        rests: bool,
-    },
+    Kubelet(String),
     /// systemd, as the service of this name.
     Systemd(String),
 }
@@ -81,15 +77,9 @@ pub(super) const APISERVER: &str = "kube-apiserver";
 pub(super) const KUBELET: &str = "kubelet";
 
 /// What every control plane has: the store and the apiserver.
-pub(super) fn of_plane(whole: bool) -> Vec<Component> {
+pub(super) fn of_plane() -> Vec<Component> {
     let apiserver = "kubectl --request-timeout 5s --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz >/dev/null";
-    let mut plane = vec![pod(ETCD, "etcd", plain!("2381", "/readyz")), pod(APISERVER, APISERVER, apiserver)];
-    for component in &mut plane {
-        if let Keeper::Kubelet { rests, .. } = &mut component.keeper {
-            *rests = !whole;
-        }
-    }
-    plane
+    vec![pod(ETCD, "etcd", plain!("2381", "/readyz")), pod(APISERVER, APISERVER, apiserver)]
 }
 
 /// What writes beside it where it is a whole cluster.
@@ -118,7 +108,7 @@ pub(super) fn plugin(name: &str, program: &str) -> Component {
 
 fn pod(name: &str, manifest: &str, ready: &str) -> Component {
     let [name, program, ready] = [name, manifest, ready].map(str::to_owned);
-    Component { name, keeper: Keeper::Kubelet { pod: program.clone(), rests: false }, program, ready }
+    Component { name, keeper: Keeper::Kubelet(program.clone()), program, ready }
 }
 
 fn service(name: &str, program: &str, ready: &str) -> Component {
@@ -153,14 +143,14 @@ impl Component {
 
     /// Whether kubelet runs it.
     pub(super) fn is_pod(&self) -> bool {
-        matches!(self.keeper, Keeper::Kubelet { .. })
+        matches!(self.keeper, Keeper::Kubelet(_))
     }
 
     /// Its log so far.
     pub(super) fn log(&self, container: &str) -> anyhow::Result<String> {
         let script = match &self.keeper {
             // Of all starts; what was rotated away is lost.
-            Keeper::Kubelet { pod, .. } => format!("{}; cat $(ls -tr {LOGS}/{pod}/*.log)", keep_logs(pod)),
+            Keeper::Kubelet(pod) => format!("{}; cat $(ls -tr {LOGS}/{pod}/*.log)", keep_logs(pod)),
             Keeper::Systemd(unit) => format!("journalctl --no-pager --output short-iso-precise --unit {unit}"),
         };
         let log = engine::shell(container, &script, SHORT)?;
@@ -187,15 +177,13 @@ impl Component {
     /// kubelet starts a container again that ended; here one end is the end.
     fn start(&self, container: &str) -> anyhow::Result<()> {
         match &self.keeper {
-            Keeper::Kubelet { pod, rests } => {
-                let wake = if *rests { "systemctl start kubelet" } else { ":" };
+            Keeper::Kubelet(pod) => {
                 let script = format!(
                     "crictl ps --all --quiet --name '^{pod}$'; [ -e {MANIFESTS}/{pod}.yaml ] || mv {HELD}/{pod}.yaml \
-                     {MANIFESTS}/{pod}.yaml; {wake}"
+                     {MANIFESTS}/{pod}.yaml"
                 );
                 let known = engine::shell(container, &script, START)?;
-                let begun = self.wait_unless(container, &ended(pod, &known));
-                if *rests { rest(container).and(begun) } else { begun }
+                self.wait_unless(container, &ended(pod, &known))
             }
             Keeper::Systemd(unit) => {
                 engine::shell(container, &format!("systemctl start {unit}"), START)?;
@@ -208,7 +196,7 @@ impl Component {
     fn end(&self, container: &str, signal: &str) -> anyhow::Result<()> {
         let pids = self.pids();
         let script = match &self.keeper {
-            Keeper::Kubelet { pod, .. } => format!(
+            Keeper::Kubelet(pod) => format!(
                 "{}; mkdir -p {HELD}; pids=$({pids} || true); if [ -e {MANIFESTS}/{pod}.yaml ]; then mv {MANIFESTS}/{pod}.yaml \
                  {HELD}/{pod}.yaml; fi; [ -z \"$pids\" ] || kill -{signal} $pids || true; [ {signal} = KILL ] || [ -z \
                  \"$pids\" ] || kill -CONT $pids || true; {}",
@@ -230,7 +218,7 @@ impl Component {
 
     /// Whether the manifest that is held back gives its container this variable. kubeadm gives none by itself.
     fn has_variable(&self, container: &str, variable: &str) -> anyhow::Result<bool> {
-        let Keeper::Kubelet { pod, .. } = &self.keeper else { return Ok(false) };
+        let Keeper::Kubelet(pod) = &self.keeper else { return Ok(false) };
         let manifest: Value = serde_yaml::from_str(&engine::shell(container, &format!("cat {HELD}/{pod}.yaml"), SHORT)?)?;
         let variables = manifest["spec"]["containers"][0]["env"].as_sequence();
         Ok(variables.is_some_and(|all| all.iter().any(|found| found["name"] == variable)))
@@ -243,7 +231,7 @@ impl Component {
 
     /// Changes the flags in the manifest that is held back.
     fn change(&self, container: &str, flags: &BTreeMap<String, String>, scratch: &Path) -> anyhow::Result<()> {
-        let Keeper::Kubelet { pod, .. } = &self.keeper else {
+        let Keeper::Kubelet(pod) = &self.keeper else {
             bail!("{} is a service of the node; only the flags of static Pods can be changed", self.name);
         };
         let place = format!("{HELD}/{pod}.yaml");
@@ -256,7 +244,7 @@ impl Component {
 
     /// The flags of the manifest that runs.
     pub(super) fn flags(&self, container: &str) -> anyhow::Result<BTreeMap<String, String>> {
-        let Keeper::Kubelet { pod, .. } = &self.keeper else { return Ok(BTreeMap::new()) };
+        let Keeper::Kubelet(pod) = &self.keeper else { return Ok(BTreeMap::new()) };
         let manifest = engine::shell(container, &format!("cat {MANIFESTS}/{pod}.yaml"), SHORT)?;
         let mut manifest: Value = serde_yaml::from_str(&manifest)?;
         let words = command(&mut manifest)?.iter().filter_map(Value::as_str);
@@ -285,11 +273,6 @@ fn said(log: &str) -> String {
         }
     }
     all
-}
-
-/// Lets kubelet rest; what it has started runs on.
-pub(super) fn rest(container: &str) -> anyhow::Result<()> {
-    engine::shell(container, "systemctl stop kubelet", START).map(drop)
 }
 
 /// A line of shell that gives the logs of a static Pod a second name each, which does not go with the Pod.
@@ -361,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut_as_the_kernel_does() {
-        let pids: Vec<String> = of_plane(true).iter().chain(&controllers()).map(Component::pids).collect();
+        let pids: Vec<String> = of_plane().iter().chain(&controllers()).map(Component::pids).collect();
         assert_eq!(pids[0], "pgrep -x etcd");
         assert_eq!(pids[2], "pgrep -x kube-controller");
     }

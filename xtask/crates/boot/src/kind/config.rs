@@ -23,6 +23,8 @@ const REFUSES_V1: (u32, u32) = (1, 35);
 const PATIENCE: &str = "8m0s";
 /// As on planes of the other providers: nobody makes ServiceAccounts, and a Pod without one is admitted.
 const NO_ACCOUNTS: (&str, &str) = ("disable-admission-plugins", "ServiceAccount");
+/// As there too: so the log tells the flags, where checks read them.
+const VERBOSITY: (&str, &str) = ("v", "2");
 
 /// What a cluster is made from beside its profile.
 pub(super) struct Making<'a> {
@@ -41,29 +43,26 @@ pub(super) struct Making<'a> {
     pub(super) published: bool,
 }
 
-/// Why kubeadm cannot make this control plane; None where it can, but for what is only beside it ([`bare`]).
+/// Why kubeadm cannot make this control plane; None where it can.
 pub(super) fn unfit(profile: &Profile) -> Option<&'static str> {
+    let odd = |store: &model::ProfileStore| store.members > 1 || store.wrapper.is_some();
     match profile {
         // Else a report would name a store that was never there.
         _ if profile.stores.iter().any(|store| store.kind != StoreKind::Etcd) => {
             Some("a store other than etcd, which kubeadm does not make")
         }
         _ if profile.stores.len() > 1 => Some("stores for single resources, of which kubeadm makes none"),
-        _ if profile.stores.iter().any(|store| store.members > 1) => {
-            Some("a store of several members, which kubeadm does not make")
+        _ if profile.stores.iter().any(odd) => {
+            Some("a store of several members or on a slow disk, which kubeadm does not make")
         }
         _ if profile.apiservers > 1 => Some("two apiservers, of which kubeadm makes one"),
+        _ if profile.plugins.iter().any(|plugin| plugin.relays.is_some()) => {
+            Some("a relay between apiserver and store, for which kubeadm has no place")
+        }
+        _ if profile.spare || !profile.tools.is_empty() => Some("a further etcd beside the cluster's own"),
+        _ if !profile.controllers.is_empty() => Some("chosen controllers: those of kubeadm are all or none"),
         _ => None,
     }
-}
-
-/// The profile without what kubeadm has no place for: a further etcd and its tools, a relay to the store, a slow disk,
-/// chosen controllers. Checks that need one of them find that it is not there, and say so.
-pub(super) fn bare(profile: &Profile) -> Profile {
-    let mut bare = Profile { spare: false, tools: Vec::new(), controllers: Vec::new(), ..profile.clone() };
-    bare.plugins.retain(|plugin| plugin.relays.is_none());
-    bare.stores.iter_mut().for_each(|store| store.wrapper = None);
-    bare
 }
 
 /// The whole file, which is JSON and so YAML.
@@ -123,8 +122,8 @@ fn apiserver(profile: &Profile, whole: bool) -> anyhow::Result<Flags> {
     if profile.prefix != flags::DEFAULT_PREFIX {
         all.insert("etcd-prefix".into(), profile.prefix.clone());
     }
-    if !whole {
-        let (name, value) = NO_ACCOUNTS;
+    let usual = [VERBOSITY].into_iter().chain((!whole).then_some(NO_ACCOUNTS));
+    for (name, value) in usual {
         all.entry(name.into()).or_insert_with(|| value.into());
     }
     Ok(all)
@@ -171,6 +170,7 @@ mod tests {
             {"name": "disable-admission-plugins", "value": "ServiceAccount"},
             {"name": "encryption-provider-config", "value": "/kind/run/encryption.yaml"},
             {"name": "etcd-prefix", "value": "/a/b"},
+            {"name": "v", "value": "2"},
         ]);
         assert_eq!(new["apiServer"]["extraArgs"], expected);
         assert_eq!(new["etcd"]["local"]["extraArgs"], json!([{"name": "log-level", "value": "debug"}]));
@@ -194,38 +194,20 @@ mod tests {
         assert!(old["containerdConfigPatches"][0].as_str().unwrap().contains("restrict_oom_score_adj"));
     }
 
-    fn with(field: &str, value: Value) -> Profile {
-        let mut changed = serde_json::to_value(profile()).unwrap();
-        changed[field] = value;
-        serde_json::from_value(changed).unwrap()
-    }
-
-    #[test]
-    fn what_stands_beside_a_control_plane_is_left_out() {
-        let slow = json!([{"name": "main", "flags": {"log-level": "debug"}, "wrapper": {"component": "faults"}}]);
-        for (field, value) in [
-            ("spare", json!(true)),
-            ("tools", json!(["etcdutl"])),
-            ("controllers", json!(["a"])),
-            ("stores", slow),
-            ("plugins", json!([{"name": "relay", "component": "faults", "relays": "main"}])),
-        ] {
-            let more = with(field, value);
-            assert!(more != profile() && unfit(&more).is_none() && bare(&more) == profile(), "{field}");
-        }
-        let kms = with("plugins", json!([{"name": "kms", "component": "kms-plugin"}]));
-        assert_eq!(bare(&kms), kms);
-    }
-
     #[test]
     fn what_kubeadm_cannot_make_is_named() {
         assert_eq!(unfit(&profile()), None);
         for (field, value, word) in [
+            ("spare", json!(true), "further etcd"),
+            ("controllers", json!(["a"]), "controllers"),
             ("apiservers", json!(2), "apiservers"),
             ("stores", json!([{"name": "main", "members": 3}]), "several members"),
-            ("stores", json!([{"name": "main"}, {"name": "events"}]), "single resources"),
+            ("plugins", json!([{"name": "relay", "component": "faults", "relays": "main"}]), "relay"),
         ] {
-            assert!(unfit(&with(field, value)).is_some_and(|need| need.contains(word)), "{field}");
+            let mut odd = serde_json::to_value(profile()).unwrap();
+            odd[field] = value;
+            let odd: Profile = serde_json::from_value(odd).unwrap();
+            assert!(unfit(&odd).is_some_and(|need| need.contains(word)), "{field}");
         }
         let mut elsewhere = profile();
         elsewhere.stores[0].kind = StoreKind::KineSqlite;

@@ -138,9 +138,9 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         }
         Origin::Published => None,
     };
-    let profiles: Vec<Profile> = request.topology.profiles.iter().map(config::bare).collect();
+    let profiles = &request.topology.profiles;
     phase.status(format!("{} clusters of Kind", profiles.len()));
-    let made = proc::side_by_side(&profiles, WIDTH, |profile| {
+    let made = proc::side_by_side(profiles, WIDTH, |profile| {
         make(request, run, &ground, profile).with_context(|| format!("profile `{}` did not start", profile.name))
     })?;
     interrupt::check()?;
@@ -221,11 +221,11 @@ fn make(request: &Request<'_>, run: &RunDir, ground: &Ground, profile: &Profile)
     let draft = Draft::of(request, run, ground, profile)?;
     draft.create(request, &ground.clusters)?;
     let node = &draft.node;
-    // kubeadm is content without the profile's programs, and so is an apiserver at its start.
-    node.components.iter().try_for_each(|component| component.wait(&node.container()))?;
     if !draft.whole {
         alone(node)?;
     }
+    // kubeadm is content without the profile's programs, and so is an apiserver at its start.
+    node.components.iter().try_for_each(|component| component.wait(&node.container()))?;
     draft.info()
 }
 
@@ -261,7 +261,7 @@ impl<'a> Draft<'a> {
         let making = Making { engine, version: release, port, folder: &folder, units: &units, whole, published };
         let file = dir.join("kind.yaml");
         write_private_file(&file, config::cluster(profile, &making)?.as_bytes())?;
-        let mut components = component::of_plane(whole);
+        let mut components = component::of_plane();
         if whole {
             components.extend([component::controllers(), component::of_node(published)].concat());
         }
@@ -344,9 +344,8 @@ fn settle(node: &Node) -> anyhow::Result<()> {
     engine::wait(&node.container(), &script, SETTLE * 2).context("CoreDNS did not become available")
 }
 
-/// Takes away what would write beside the checks: of the node only etcd and the apiserver stay.
+/// Takes away what would write beside the checks: of the control plane only etcd and the apiserver stay.
 fn alone(node: &Node) -> anyhow::Result<()> {
     let mut others = component::controllers().into_iter();
-    others.try_for_each(|component| component.apply(&node.container(), &Action::Stop, &node.scratch))?;
-    component::rest(&node.container())
+    others.try_for_each(|component| component.apply(&node.container(), &Action::Stop, &node.scratch))
 }
