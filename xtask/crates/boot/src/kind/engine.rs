@@ -165,6 +165,16 @@ pub(super) fn make_room(engine: &Engine, image: &str, clusters: usize) -> anyhow
     }
 }
 
+/// A line of shell that removes the network which Kind makes and leaves, unless a container has it, running or not.
+pub(super) const NO_NETWORK: &str =
+    "test -n \"$(docker ps --all --quiet --filter network=kind)\" || docker network rm kind >/dev/null 2>&1 || true";
+
+/// Removes Kind's network if nobody needs it.
+pub(super) fn drop_network() -> anyhow::Result<()> {
+    let sh = Shell::new()?;
+    exec::finish(cmd!(sh, "sh -c {NO_NETWORK}").quiet(), SHORT).map(drop).map_err(explained)
+}
+
 /// Sets the machine's values back.
 pub(super) fn restore(image: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
     let script = setting(sysctls);

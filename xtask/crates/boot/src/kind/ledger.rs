@@ -53,21 +53,23 @@ pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str)
     let containers: Vec<String> = names.iter().map(|name| format!("{name}-control-plane")).collect();
     let notes: Vec<String> = names.iter().map(|name| format!("'{}'", file(cache, name).display())).collect();
     format!(
-        "docker rm --force --volumes {}; rm -f {}; ls '{}' | grep -q json || docker run --rm --privileged --network=none \
-         --entrypoint /bin/bash {image} -c '{}'",
+        "docker rm --force --volumes {}; rm -f {}; ls '{}' | grep -q json || {{ docker run --rm --privileged \
+         --network=none --entrypoint /bin/bash {image} -c '{}'; {}; }}",
         containers.join(" "),
         notes.join(" "),
         folder.display(),
-        engine::setting(&engine.sysctls)
+        engine::setting(&engine.sysctls),
+        engine::NO_NETWORK
     )
 }
 
-/// Sets the machine's values back when nobody has a cluster any more. What could not be set back is noted again, for the
+/// Sets the machine's values back, and removes Kind's network, when nobody has a cluster any more. What could not be set back is noted again, for the
 /// next run: it would else take what kubelet has set for what the machine had.
 pub(super) fn set_back(cache: &Path, name: &str, sysctls: &[(String, String)], image: &str) -> anyhow::Result<()> {
     if !notes(cache).is_empty() {
         return Ok(());
     }
+    engine::drop_network()?;
     engine::restore(image, sysctls).inspect_err(|_| {
         // The error at hand says what is to be done.
         let _ = note(cache, name, sysctls);
