@@ -280,7 +280,12 @@ mod tests {
         let mut artifacts = artifacts(&dir).remove(0);
         artifacts.by_component.remove("dnsctl");
         let images = images();
-        let order = ImageOrder { recipe: &images.images[0], reference: "a:1".into(), artifacts: vec![&artifacts], env: BTreeMap::new() };
+        let order = ImageOrder {
+            recipe: &images.images[0],
+            reference: "a:1".into(),
+            artifacts: vec![&artifacts],
+            env: BTreeMap::new(),
+        };
         let request = Request { images: &images, orders: &[order], formats: &[Format::Oci], output: dir.path() };
         let error = build(&request).unwrap_err().to_string();
         assert_eq!(error, "dns/dns for riscv64 needs dnsctl, which was not built");

@@ -219,7 +219,8 @@ impl Component {
     /// Whether the manifest that is held back gives its container this variable. kubeadm gives none by itself.
     fn has_variable(&self, container: &str, variable: &str) -> anyhow::Result<bool> {
         let Keeper::Kubelet(pod) = &self.keeper else { return Ok(false) };
-        let manifest: Value = serde_yaml::from_str(&engine::shell(container, &format!("cat {HELD}/{pod}.yaml"), SHORT)?)?;
+        let manifest: Value =
+            serde_yaml::from_str(&engine::shell(container, &format!("cat {HELD}/{pod}.yaml"), SHORT)?)?;
         let variables = manifest["spec"]["containers"][0]["env"].as_sequence();
         Ok(variables.is_some_and(|all| all.iter().any(|found| found["name"] == variable)))
     }
