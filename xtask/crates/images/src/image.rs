@@ -140,9 +140,9 @@ fn configuration(
     let labels = [("title", recipe.short_name()), ("version", version)].into_iter();
     // A program of ours has no version.
     let labels = labels.filter(|(_, value)| *value != UNRELEASED);
+    let labels = labels.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value.to_owned()));
     let variables = order.env.get(&artifacts.arch).into_iter().flatten();
     let variables = variables.map(|(name, value)| format!("{name}={value}"));
-    let labels = labels.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value.to_owned()));
     Config {
         created: Some(CREATED.into()),
         architecture: artifacts.arch.clone(),

@@ -171,7 +171,7 @@ impl Component {
             START.as_secs()
         );
         engine::wait(container, &script, START * 2)
-            .with_context(|| format!("{} did not become ready within {} s", self.name, START.as_secs()))
+            .with_context(|| format!("{} did not become ready; it has {} s for that", self.name, START.as_secs()))
     }
 
     /// kubelet starts a container again that ended; here one end is the end.
@@ -279,8 +279,8 @@ fn said(log: &str) -> String {
 /// A line of shell that gives the logs of a static Pod a second name each, which does not go with the Pod.
 fn keep_logs(pod: &str) -> String {
     format!(
-        "mkdir -p {LOGS}/{pod}; for log in /var/log/pods/kube-system_{pod}-*/*/*.log; do ln -f $log {LOGS}/{pod}/$(stat -c \
-         %i $log).log 2>/dev/null || true; done"
+        "mkdir -p {LOGS}/{pod}; for log in /var/log/pods/kube-system_{pod}-*/*/*.log; do [ ! -e $log ] || ln -f $log \
+         {LOGS}/{pod}/$(stat -c %i $log).log || true; done"
     )
 }
 

@@ -47,14 +47,14 @@ pub(super) fn before(cache: &Path, found: Sysctls) -> Sysctls {
 }
 
 /// What is done when this process ends without deleting its clusters, as a line of shell: all of it, but for the machine's
-/// values while another run has clusters.
+/// values while another run has clusters. With an engine that has ended as well nothing: the notes stay for the next run.
 pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str) -> String {
     let folder = cache.join(FOLDER);
     let containers: Vec<String> = names.iter().map(|name| format!("{name}-control-plane")).collect();
     let notes: Vec<String> = names.iter().map(|name| format!("'{}'", file(cache, name).display())).collect();
     format!(
-        "docker rm --force --volumes {}; rm -f {}; ls '{}' | grep -q json || {{ docker run --rm --privileged \
-         --network=none --entrypoint /bin/bash {image} -c '{}'; {}; }}",
+        "docker version >/dev/null 2>&1 || exit; docker rm --force --volumes {}; rm -f {}; ls '{}' | grep -q json || {{ \
+         docker run --rm --privileged --network=none --entrypoint /bin/bash {image} -c '{}'; {}; }}",
         containers.join(" "),
         notes.join(" "),
         folder.display(),
@@ -69,11 +69,11 @@ pub(super) fn set_back(cache: &Path, name: &str, sysctls: &[(String, String)], i
     if !notes(cache).is_empty() {
         return Ok(());
     }
-    engine::drop_network()?;
     engine::restore(image, sysctls).inspect_err(|_| {
         // The error at hand says what is to be done.
         let _ = note(cache, name, sysctls);
-    })
+    })?;
+    engine::drop_network()
 }
 
 /// Deletes a cluster, also after Ctrl-C, and forgets it.

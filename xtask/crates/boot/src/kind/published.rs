@@ -31,9 +31,10 @@ pub(super) fn look(node: &Node) -> anyhow::Result<Found> {
     let versions = [(APISERVER, format!("v{apiserver}")), ("etcd", format!("v{etcd}"))];
     let script = r#"sed -nE "s/^ *sandbox(_image)? = ['\"](.*)['\"]/\2/p" /etc/containerd/config.toml"#;
     let pause = engine::shell(&container, script, SHORT)?;
+    let pause = pause.lines().next().context("the node's /etc/containerd/config.toml names no image of sandboxes")?;
     Ok(Found {
         factor: (seconds / REFERENCE.as_secs_f64()).max(1.0),
-        images: BTreeMap::from([(PAUSE.to_owned(), pause.trim().to_owned())]),
+        images: BTreeMap::from([(PAUSE.to_owned(), pause.to_owned())]),
         versions: versions.map(|(name, version)| (name.to_owned(), version)).into(),
     })
 }
