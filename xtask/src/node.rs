@@ -20,9 +20,12 @@ pub(crate) fn with(
     profiles: &[Profile],
 ) -> Result<Vec<String>, Failure> {
     if chosen == ProviderArg::Kind {
-        let of_profiles = profiles.iter().flat_map(|profile| &profile.plugins).map(|plugin| plugin.component.clone());
+        let mut of_profiles = chosen.components(&catalogue.components, profiles);
         let of_image = match &options.image {
-            Some(_) => vec![kind_image::KIND.to_owned()],
+            Some(_) => {
+                of_profiles.retain(|name| beside_an_image(name, profiles));
+                vec![kind_image::KIND.to_owned()]
+            }
             None => kind_image::components(catalogue).or_exit(Exit::TargetData)?,
         };
         return Ok(of_image.into_iter().chain(of_profiles).collect::<BTreeSet<String>>().into_iter().collect());
@@ -38,6 +41,13 @@ pub(crate) fn with(
     Ok(all.into_iter().collect())
 }
 
+/// Whether it is no program of Kubernetes or etcd, which somebody else's image has.
+fn beside_an_image(component: &str, profiles: &[Profile]) -> bool {
+    let plugins = profiles.iter().flat_map(|profile| &profile.plugins).map(|plugin| &plugin.component);
+    let wrappers = profiles.iter().flat_map(|profile| &profile.stores).filter_map(|store| store.wrapper.as_ref());
+    plugins.chain(wrappers.map(|wrapper| &wrapper.component)).any(|name| name == component) || component == boot::INIT
+}
+
 /// Makes the disk of what was built, unless the cache has it. The control planes of `profiles` run from it as well.
 pub(crate) fn request(
     paths: &Paths,
@@ -51,7 +61,7 @@ pub(crate) fn request(
     let packages = files.node.as_deref().context("the packages of the node were not fetched, a bug of ours")?;
     let of_planes = ProviderArg::Qemu.components(&catalogue.components, profiles);
     let mut disk = catalogue.node.disk.clone();
-    disk.programs.extend(of_planes.into_iter().filter(|name| name != boot::qemu::INIT));
+    disk.programs.extend(of_planes.into_iter().filter(|name| name != boot::INIT));
     disk.programs.sort_unstable();
     disk.programs.dedup();
     let made = ::node::disk(&::node::Request {

@@ -75,7 +75,7 @@ pub(crate) fn divide(
 ) -> (Vec<Case>, Vec<(Case, String)>) {
     let need = |case: &Case| {
         let profile = profiles.iter().find(|profile| profile.name == case.profile)?;
-        boot::kind::unfit(profile).filter(|_| options.provider == Some(ProviderArg::Kind))
+        boot::kind::unfit(profile, options.image.is_some()).filter(|_| options.provider == Some(ProviderArg::Kind))
     };
     let (unfit, fit): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| need(case).is_some());
     let unfit = unfit.into_iter().filter_map(|case| Some((case, need(&case)?.to_owned())));
@@ -115,7 +115,7 @@ impl ProviderArg {
             wrappers.map(|wrapper| wrapper.component.as_str()).any(|component| component == name)
         };
         let stores = |name: &str| profiles.iter().flat_map(|p| &p.stores).any(|store| store.kind.component() == name);
-        let own = |name: &str| self == ProviderArg::Qemu && name == boot::qemu::INIT;
+        let own = |name: &str| self != ProviderArg::Process && name == boot::INIT;
         let tools = |name: &str| profiles.iter().flat_map(|p| &p.tools).any(|tool| tool == name);
         let controls =
             |name: &str| name == boot::CONTROLLER_MANAGER && profiles.iter().any(|p| !p.controllers.is_empty());

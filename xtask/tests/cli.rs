@@ -61,7 +61,10 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["ci", "--image", "kindest/node:v1.36.3"], &["add --provider kind"]),
         (&["ci", "--provider", "kind", "--image", "a", "--etcd", "3.5"], &["leave out --image, or"]),
         (&["up", "--provider", "kind", "--image", "a", "--kubernetes", "1.35"], &["leave out --image, or"]),
-        (&["ci", "--provider", "kind", "--profile", "ha"], &["no selected check can run there", "needs"]),
+        (
+            &["ci", "--provider", "kind", "--image", "a", "--profile", "ha"],
+            &["no selected check can run there", "needs"],
+        ),
         (&["ci", "--suite", "upstream"], &["add --cluster node"]),
         (&["ci", "--focus", "x"], &["--focus", "add --suite upstream"]),
         (&["ci", "--cluster", "node", "--suite", "upstream", "--shard", "1/2"], &["--shard", "runs whole"]),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"sync"
@@ -23,7 +24,11 @@ func slowDisk(control string, program []string) error {
 	if err := filtered(control); err != nil {
 		fmt.Println("slow-disk: not here:", err)
 	}
-	return fmt.Errorf("exec of %s: %w", program[0], unix.Exec(program[0], program, os.Environ()))
+	path, err := exec.LookPath(program[0])
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("exec of %s: %w", program[0], unix.Exec(path, program, os.Environ()))
 }
 
 // filtered starts the process that decides, and puts this thread, which becomes the program, under it.

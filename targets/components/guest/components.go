@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -14,7 +16,10 @@ import (
 
 // components are the supervised processes, by name.
 type components struct {
-	logs *sender
+	// How they ended, and what they print, is told here.
+	tell func(message, ...byte)
+	// Of all of them, before their own.
+	environment []string
 
 	mutex sync.Mutex
 	// Of a process that has ended the entry stays until the next start.
@@ -30,8 +35,8 @@ type process struct {
 	ended  chan struct{}
 }
 
-func newComponents(logs *sender) *components {
-	return &components{logs: logs, byName: map[string]*process{}}
+func newComponents(tell func(message, ...byte), environment []string) *components {
+	return &components{tell: tell, environment: environment, byName: map[string]*process{}}
 }
 
 func (c *components) setTimerSlack(slack time.Duration) {
@@ -52,13 +57,16 @@ func (c *components) start(name, program string, args []string, env map[string]s
 
 // spawn starts a program and gives its output.
 func (c *components) spawn(name, program string, args []string, env map[string]string) (*process, *os.File, error) {
+	program, err := exec.LookPath(program)
+	if err != nil {
+		return nil, nil, err
+	}
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer writer.Close()
-	// /sbin is there on a disk only: kube-proxy looks for nft.
-	environment := []string{"PATH=/sbin:/bin", "HOME=/root"}
+	environment := slices.Clone(c.environment)
 	for key, value := range env {
 		environment = append(environment, key+"="+value)
 	}
@@ -99,7 +107,7 @@ func withTimerSlack(slack time.Duration, fork func() (int, error)) (int, error) 
 
 // register takes a new process into the table.
 //
-// Not os/exec: it waits for its own children, and this process has to wait for everybody's. The reaper waits for the
+// Not exec.Cmd: it waits for its own children, and this process has to wait for everybody's. The reaper waits for the
 // lock, so a process that ends at once is found in the table.
 func (c *components) register(name string, fork func() (int, error)) (*process, error) {
 	c.mutex.Lock()
@@ -144,6 +152,19 @@ func (c *components) signal(name string, number int) error {
 	return unix.Kill(-p.pid, unix.Signal(number))
 }
 
+// running gives the names of those that have not ended.
+func (c *components) running() []string {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	var names []string
+	for name, p := range c.byName {
+		if p.status == "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // state tells how a component ended; empty while it runs.
 func (c *components) state(name string) (*process, error) {
 	c.mutex.Lock()
@@ -177,7 +198,7 @@ func (c *components) reap() {
 				if p.pid == pid && p.status == "" {
 					p.status, p.code = describe(status), code(status)
 					close(p.ended)
-					go c.logs.send(message{"component": name, "pid": pid, "ended": p.status})
+					go c.tell(message{"component": name, "pid": pid, "ended": p.status})
 				}
 			}
 			c.mutex.Unlock()
@@ -197,7 +218,7 @@ func (c *components) forward(name string, reader *os.File) {
 			cut = len(buffer)
 		}
 		if cut > 0 {
-			c.logs.send(message{"component": name, "bytes": cut}, buffer[:cut]...)
+			c.tell(message{"component": name, "bytes": cut}, buffer[:cut]...)
 			buffer = buffer[:copy(buffer, buffer[cut:])]
 		}
 		if err != nil {

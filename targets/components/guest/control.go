@@ -65,15 +65,14 @@ func (s *sender) send(m message, bytes ...byte) {
 	}
 }
 
-// serve answers requests until the machine is switched off.
-func serve(control *port, all *components) error {
-	answers := newSender(control)
+// serve answers requests until nobody can ask any more.
+func serve(control io.Reader, answers *sender, all *components) error {
 	answers.send(message{"hello": true, "cpus": runtime.NumCPU(), "release": release()})
 	lines := bufio.NewReaderSize(control, 1<<20)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return fmt.Errorf("the control port failed: %w", err)
+			return fmt.Errorf("the control channel failed: %w", err)
 		}
 		var r request
 		if err := json.Unmarshal(line, &r); err != nil {
@@ -116,6 +115,9 @@ func (c *components) do(r *request) (message, error) {
 	case "slack":
 		c.setTimerSlack(time.Duration(r.Millis) * time.Millisecond)
 		return nil, nil
+	case "quiet":
+		// What is printed goes into files alone from now on; nobody need read the other end any more.
+		return nil, unix.Dup3(int(devNull()), int(os.Stdout.Fd()), 0)
 	case "trim":
 		return nil, trim()
 	}

@@ -1,21 +1,27 @@
-// The first process of a system VM.
+// The first process of a system VM, or of a container.
 //
-// It mounts, loads modules, brings up the network, and then does what the harness asks through a virtio-serial port:
-// start and signal components, set the clock, read files. It decides nothing by itself; what runs, with which flags
-// and when, is the harness's business. The protocol is in control.go.
+// In a VM it mounts, loads modules, brings up the network, and then does what the harness asks through a virtio-serial
+// port: start and signal components, set the clock, read files. It decides nothing by itself; what runs, with which flags
+// and when, is the harness's business. The protocol is in control.go; what is different in a container in container.go.
 package main
 
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 func main() {
+	if orders := os.Getenv(ordersVariable); orders != "" {
+		fmt.Fprintln(os.Stderr, "init:", inContainer(strings.Fields(orders)))
+		os.Exit(1)
+	}
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "init: this program is the first process of a virtual machine and does nothing elsewhere")
+		fmt.Fprintln(os.Stderr, "init: this program is the first process of a virtual machine and does nothing elsewhere\n"+
+			"in a container it finds its orders in the variable "+ordersVariable)
 		os.Exit(2)
 	}
 	if err := boot(); err != nil {
@@ -54,8 +60,9 @@ func boot() error {
 		return err
 	}
 	fmt.Println("archproof: up")
-	components := newComponents(newSender(logs))
+	// /sbin is there on a disk only: kube-proxy looks for nft.
+	components := newComponents(newSender(logs).send, []string{"PATH=/sbin:/bin", "HOME=/root"})
 	go components.reap()
 	go shell(components)
-	return serve(control, components)
+	return serve(control, newSender(control), components)
 }

@@ -10,12 +10,11 @@ use anyhow::Context;
 use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, StoreInfo};
 use proc::deadline::{OnInterrupt, Probe, until};
 use proc::interrupt;
-use proc::run_dir::write_private_file;
 use rustix::process::Signal;
 
 use crate::beside::Beside;
 use crate::component::{Component, LAST};
-use crate::host::{Host, Program};
+use crate::host::{Host, Program, replace};
 use crate::plan::{ControlPlane, Root};
 use crate::qemu::Snapshots;
 use crate::{flags, members, plan};
@@ -54,28 +53,7 @@ impl Booted {
         planes: Vec<ControlPlane>,
         snapshot: Option<Snapshots>,
     ) -> Booted {
-        let mut components = BTreeMap::new();
-        let mut data = Vec::new();
-        let mut folders = BTreeMap::new();
-        let mut beside = BTreeMap::new();
-        for plane in planes {
-            folders.insert(plane.info.name.clone(), Root { here: plane.info.dir.clone(), there: plane.there });
-            beside.insert(plane.info.name.clone(), plane.beside);
-            components.extend(plane.components.into_iter().map(|c| (c.name.clone(), c)));
-            info.profiles.insert(plane.info.name.clone(), plane.info);
-            data.extend(plane.data);
-        }
-        let processes = Arc::new(Processes {
-            host,
-            resting: info.awake.is_some(),
-            snapshot,
-            folders,
-            beside,
-            is_machine: info.machine.is_some(),
-            data,
-            components: Mutex::new(components),
-            start: Mutex::default(),
-        });
+        let processes = Arc::new(Processes::new(&mut info, host, planes, snapshot));
         let control: Arc<dyn Control> = processes.clone();
         Booted::of(Cluster { info, control: Some(control) }, artifacts, processes)
     }
@@ -124,8 +102,8 @@ impl Power for Processes {
 impl Processes {
     fn collect_stores(&self, into: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
-        for (name, data) in &self.data {
-            self.host.fetch(data, &into.join(format!("{name}.db")))?;
+        for Place { host, data, .. } in self.places.values() {
+            data.iter().try_for_each(|(name, file)| host.fetch(file, &into.join(format!("{name}.db"))))?;
         }
         Ok(())
     }
@@ -160,23 +138,29 @@ impl Processes {
 const NATIVE_TOOL: &str = "native/";
 
 /// All components by name; implements control over them.
-struct Processes {
+pub(crate) struct Processes {
     host: Arc<dyn Host>,
     /// Whether profiles rest while nobody uses them.
     resting: bool,
     /// Where the memory snapshot lies from which everything was restored.
     snapshot: Option<Snapshots>,
-    /// Each profile's private folder.
-    folders: BTreeMap<String, Root>,
     /// By profile.
-    beside: BTreeMap<String, Beside>,
+    places: BTreeMap<String, Place>,
     /// Whether the host is a VM of its own.
     is_machine: bool,
-    /// Names of the stores and where each keeps its data.
-    data: Vec<(String, PathBuf)>,
     components: Mutex<BTreeMap<String, Component>>,
     /// Held by whoever starts an apiserver.
     start: Mutex<()>,
+}
+
+/// Where a profile is.
+struct Place {
+    host: Arc<dyn Host>,
+    /// Its private folder.
+    folder: Root,
+    beside: Beside,
+    /// Names of the stores and where each keeps its data.
+    data: Vec<(String, PathBuf)>,
 }
 
 /// How long an apiserver waits for another one to be ready; one that waits for its store never is.
@@ -184,6 +168,32 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl Processes {
+    /// The control planes' profiles are added to `info`. `host` is what all of them are in.
+    pub(crate) fn new(
+        info: &mut ClusterInfo,
+        host: Arc<dyn Host>,
+        planes: Vec<ControlPlane>,
+        snapshot: Option<Snapshots>,
+    ) -> Processes {
+        let mut components = BTreeMap::new();
+        let mut places = BTreeMap::new();
+        for ControlPlane { info: profile, there, components: these, beside, data, host } in planes {
+            let folder = Root { here: profile.dir.clone(), there };
+            places.insert(profile.name.clone(), Place { host, folder, beside, data });
+            components.extend(these.into_iter().map(|component| (component.name.clone(), component)));
+            info.profiles.insert(profile.name.clone(), profile);
+        }
+        Processes {
+            host,
+            resting: info.awake.is_some(),
+            snapshot,
+            places,
+            is_machine: info.machine.is_some(),
+            components: Mutex::new(components),
+            start: Mutex::default(),
+        }
+    }
+
     /// Apiservers of a slow machine start one after the other. It takes no longer than side by side, because a start is
     /// nothing but work, and each is short then: one that has not checked all Services a minute after it began to serve
     /// ends itself, and a first try that fails ("TLS handshake timeout", ten seconds) is not repeated within that minute:
@@ -252,18 +262,16 @@ impl Processes {
 
     /// For a reader on this side, or where the components run.
     fn fill(&self, profile: &str, text: &str, here: bool) -> anyhow::Result<String> {
-        match (self.folders.get(profile), self.beside.get(profile)) {
-            (Some(Root { here: folder, .. }), Some(beside)) if here => flags::fill(text, folder, &beside.servers),
-            (Some(Root { there: folder, .. }), Some(beside)) => flags::fill(text, folder, &beside.servers),
-            _ => Ok(text.to_owned()),
-        }
+        let Some(Place { folder, beside, .. }) = self.places.get(profile) else { return Ok(text.to_owned()) };
+        let folder = if here { &folder.here } else { &folder.there };
+        flags::fill(text, folder, &beside.servers)
     }
 
     /// The tool, where it runs, and whether that is on this side.
     fn tool(&self, profile: &str, tool: &str) -> Option<(&Program, &dyn Host, bool)> {
-        let beside = self.beside.get(profile)?;
+        let Place { host, beside, .. } = self.places.get(profile)?;
         match tool.strip_prefix(NATIVE_TOOL) {
-            None => Some((beside.tools.get(tool)?, &*self.host, false)),
+            None => Some((beside.tools.get(tool)?, &**host, false)),
             Some(tool) => beside.native.as_ref().and_then(|n| Some((n.tools.get(tool)?, &*n.host, true))),
         }
     }
@@ -311,11 +319,12 @@ impl Control for Processes {
     }
 
     fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError> {
-        let folder = self.folders.get(profile).ok_or_else(|| ControlError(format!("no profile `{profile}`")))?;
-        let (here, there) = (folder.here.join(file), folder.there.join(file));
-        let written = self.host.write(&there, content).and_then(|()| match here == there {
+        let place = self.places.get(profile).ok_or_else(|| ControlError(format!("no profile `{profile}`")))?;
+        let (here, there) = (place.folder.here.join(file), place.folder.there.join(file));
+        let written = place.host.write(&there, content).and_then(|()| match here == there {
             true => Ok(()),
-            false => write_private_file(&here, content),
+            // Here may be there under another name.
+            false => replace(&here, content),
         });
         written.map_err(|error| ControlError(format!("failed to write `{file}` of `{profile}`: {error:#}")))
     }
@@ -330,11 +339,11 @@ impl Control for Processes {
     }
 
     fn spare(&self, profile: &str) -> Option<StoreInfo> {
-        self.beside.get(profile)?.spare.clone()
+        self.places.get(profile)?.beside.spare.clone()
     }
 
     fn native(&self, profile: &str) -> Option<StoreInfo> {
-        Some(self.beside.get(profile)?.native.as_ref()?.store.clone())
+        Some(self.places.get(profile)?.beside.native.as_ref()?.store.clone())
     }
 
     fn log(&self, component: &str) -> Result<String, ControlError> {

@@ -86,6 +86,11 @@ impl Component {
         Component { name, program, flags, ready, times, on_demand, needs_apiserver, host, running: None }
     }
 
+    /// Lets another host run it from now on.
+    pub(crate) fn move_to(&mut self, host: Arc<dyn Host>) {
+        self.host = host;
+    }
+
     /// Program, arguments and flags as one line of shell, in the background, output to `log`, which is quoted.
     pub(crate) fn shell_command(&self, log: &str) -> String {
         let env = self.program.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));

@@ -85,9 +85,7 @@ impl Host for Local {
     }
 
     fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()> {
-        let draft = there.with_extension("new");
-        write_private_file(&draft, content)?;
-        std::fs::rename(&draft, there).with_context(|| format!("failed to replace {}", there.display()))
+        replace(there, content)
     }
 
     fn casualty(&self) -> Option<String> {
@@ -95,6 +93,13 @@ impl Host for Local {
     }
 
     fn end(&self) {}
+}
+
+/// Puts a file of this machine in the place of another one, all at once; only its owner may read it.
+pub(crate) fn replace(file: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let draft = file.with_extension("new");
+    write_private_file(&draft, content)?;
+    std::fs::rename(&draft, file).with_context(|| format!("failed to replace {}", file.display()))
 }
 
 impl Running for Daemon {

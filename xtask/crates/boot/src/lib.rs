@@ -3,6 +3,7 @@
 //! The result is a [`model::Cluster`] for the suite and a guard that takes it down. What is checked on the cluster,
 //! and what its components are built from, is decided elsewhere.
 
+mod agent;
 mod beside;
 mod booted;
 mod component;
@@ -19,6 +20,7 @@ mod plan;
 mod process;
 pub mod qemu;
 
+pub use agent::INIT;
 pub use booted::{Booted, Saved};
 pub use execution::user_emulator;
 pub use members::CONTROLLER_MANAGER;

@@ -14,7 +14,7 @@ use model::{Identity, TlsFiles};
 use proc::RunDir;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, PKCS_ED25519,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SignatureAlgorithm,
 };
 
 use crate::flags::random_base64;
@@ -24,6 +24,7 @@ use crate::plan::Root;
 /// The administrator's name and group.
 const ADMIN: &str = "archproof";
 const ADMINS: &str = "system:masters";
+const RUN_CA: &str = "archproof run CA";
 /// What a server of the run is called: from here, on a node, and by Pods. The last address is the first one of the range
 /// of Services, behind which Pods find the apiserver.
 const SERVER: [&str; 8] = [
@@ -55,15 +56,31 @@ pub(crate) struct Pki {
 
 /// Makes the files below the run's private folder.
 pub(crate) fn create(run: &RunDir, identities: &[Identity]) -> anyhow::Result<Pki> {
+    let ca = authority(RUN_CA, &PKCS_ED25519).context("failed to make the run's CA")?;
+    signed_by(&ca, run, identities)
+}
+
+/// The key of a CA under which kubeadm issues certificates of its own.
+pub(crate) const CA_KEY: &str = "pki/ca.key";
+
+/// [`create`], with the CA's key beside its certificate: kubeadm knows no Ed25519 CAs ("the private key is neither in
+/// RSA nor ECDSA format").
+pub(crate) fn create_for_kubeadm(run: &RunDir) -> anyhow::Result<Pki> {
+    let ca = authority(RUN_CA, &PKCS_ECDSA_P256_SHA256).context("failed to make the run's CA")?;
     run.private_dir("pki")?;
-    let ca = authority("archproof run CA").context("failed to make the run's CA")?;
+    run.write_private(CA_KEY, ca.key().serialize_pem().as_bytes())?;
+    signed_by(&ca, run, &[])
+}
+
+fn signed_by(ca: &CertifiedIssuer<'static, KeyPair>, run: &RunDir, identities: &[Identity]) -> anyhow::Result<Pki> {
+    run.private_dir("pki")?;
     let ca_file = run.write_private("pki/ca.crt", ca.pem().as_bytes())?;
     let service_account = KeyPair::generate().context("failed to make the service-account key")?;
-    let issue = |name: &str, params| issue(run, &ca, &ca_file, name, params);
+    let issue = |name: &str, params| issue(run, ca, &ca_file, name, params);
     for identity in identities {
         let Identity { name, own_ca, .. } = identity;
         if *own_ca {
-            let own = authority(name).with_context(|| format!("failed to make the CA of `{name}`"))?;
+            let own = authority(name, &PKCS_ED25519).with_context(|| format!("failed to make the CA of `{name}`"))?;
             let own_file = run.write_private(&format!("pki/{name}.ca.crt"), own.pem().as_bytes())?;
             self::issue(run, &own, &own_file, name, member(identity)?)?;
         } else {
@@ -133,13 +150,16 @@ impl Pki {
     }
 }
 
-fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
+fn authority(
+    name: &str,
+    algorithm: &'static SignatureAlgorithm,
+) -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     valid_for_a_week(&mut params);
-    CertifiedIssuer::self_signed(params, KeyPair::generate_for(&PKCS_ED25519)?)
+    CertifiedIssuer::self_signed(params, KeyPair::generate_for(algorithm)?)
 }
 
 fn server() -> anyhow::Result<CertificateParams> {

@@ -88,6 +88,7 @@ pub(crate) struct Draft {
     pub(crate) there: PathBuf,
     /// `PROFILE.STORE` to the file that holds its data, there.
     pub(crate) data: Vec<(String, PathBuf)>,
+    pub(crate) host: Arc<dyn Host>,
 }
 
 /// The stores of a profile on paper.
@@ -109,6 +110,7 @@ pub(crate) struct ControlPlane {
     pub(crate) components: Vec<Component>,
     pub(crate) beside: Beside,
     pub(crate) data: Vec<(String, PathBuf)>,
+    pub(crate) host: Arc<dyn Host>,
 }
 
 /// A machine so much slower than the reference lets control planes rest.
@@ -151,7 +153,8 @@ impl Draft {
     /// Starts the components, and lets them rest when they are ready if that is asked for; `started` gets each one that
     /// was launched, also when a later one fails.
     pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data } = self;
+        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data, host } =
+            self;
         let NodeDraft { early, late, once } = node.unwrap_or_default();
         once.iter().try_for_each(Once::prepare)?;
         for mut first in stores.into_iter().chain(plugins).chain(early) {
@@ -185,12 +188,13 @@ impl Draft {
             rest(started.iter_mut())?;
         }
         started.extend(on_demand);
-        Ok(ControlPlane { info, there, components: std::mem::take(started), beside, data })
+        Ok(ControlPlane { info, there, components: std::mem::take(started), beside, data, host })
     }
 
     /// Takes over components that run already.
     pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data } = self;
+        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data, host } =
+            self;
         let NodeDraft { early, late, .. } = node.unwrap_or_default();
         let mut components = stores;
         components.extend(plugins);
@@ -200,7 +204,7 @@ impl Draft {
         components.extend(late);
         components.iter_mut().try_for_each(Component::adopt)?;
         components.extend(on_demand);
-        Ok(ControlPlane { info, there, components, beside, data })
+        Ok(ControlPlane { info, there, components, beside, data, host })
     }
 }
 
@@ -260,7 +264,8 @@ impl Plan<'_> {
         let apiserver = apiservers.pop().context("a profile has at least one apiserver")?;
         let info = self.info(profile, &dir, &doors, &endpoints, &apiserver.flags)?;
         on_demand.iter_mut().for_each(|component| component.on_demand = true);
-        Ok(Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data })
+        let host = place.host.clone();
+        Ok(Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data, host })
     }
 
     /// A kube-controller-manager of the apiserver on this port, there.

@@ -135,7 +135,7 @@ impl Engine<'_> {
             clock: Clock::start(),
             resources: Arc::new(plan.resources.clone()),
             compared: Arc::new(Compared { golden: plan.golden.clone(), values: self.options.values.clone() }),
-            slots: Slots::new(self.options.jobs, self.cluster.info.awake),
+            slots: Slots::new(self.options.jobs, self.cluster.info.awake, self.cluster.info.factor),
             awake: Semaphore::new(self.cluster.info.awake.unwrap_or(Semaphore::MAX_PERMITS)),
         };
         let legs = in_order(&plan.cases, &self.cluster.info.profiles);

@@ -11,6 +11,9 @@ use tokio::sync::Semaphore;
 
 use crate::selection::Case;
 
+/// A machine of this factor is an emulated one.
+const SLOW: f64 = 4.0;
+
 /// Who shares the places for cases that run at the same time.
 pub(crate) enum Slots {
     All(Arc<Semaphore>),
@@ -20,11 +23,13 @@ pub(crate) enum Slots {
 }
 
 impl Slots {
-    pub(crate) fn new(jobs: usize, awake: Option<usize>) -> Slots {
+    /// `factor` is that of the cluster.
+    pub(crate) fn new(jobs: usize, awake: Option<usize>, factor: f64) -> Slots {
+        // More than their share on a slow machine, whose deadlines bear it: many cases wait most of the time.
+        let all = if factor < SLOW { jobs } else { 2 * jobs };
         match awake {
             None => Slots::All(Arc::new(Semaphore::new(jobs.max(1)))),
-            // More than their share: many cases wait most of the time.
-            Some(awake) => Slots::Each((2 * jobs / awake.max(1)).clamp(1, jobs.max(1))),
+            Some(awake) => Slots::Each((all / awake.max(1)).clamp(1, jobs.max(1))),
         }
     }
 
@@ -56,14 +61,15 @@ mod tests {
 
     #[test]
     fn few_that_are_awake_have_places_of_their_own() {
-        let of = |jobs, awake| Slots::new(jobs, awake).of_profile().available_permits();
+        let of = |jobs, awake| Slots::new(jobs, awake, SLOW).of_profile().available_permits();
+        assert_eq!(Slots::new(16, Some(4), 1.0).of_profile().available_permits(), 4);
         assert_eq!(of(16, None), 16);
         assert_eq!(of(16, Some(3)), 10);
         assert_eq!((of(1, Some(3)), of(0, Some(3)), of(16, Some(0))), (1, 1, 16));
-        let shared = Slots::new(2, None);
+        let shared = Slots::new(2, None, SLOW);
         let taken = shared.of_profile().try_acquire_owned();
         assert_eq!((taken.is_ok(), shared.of_profile().available_permits()), (true, 1));
-        let own = Slots::new(2, Some(2));
+        let own = Slots::new(2, Some(2), SLOW);
         let taken = own.of_profile().try_acquire_owned();
         assert_eq!((taken.is_ok(), own.of_profile().available_permits()), (true, 2));
     }

@@ -1,47 +1,31 @@
 //! The clusters of a run: control over their components, and their end.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use anyhow::Context;
 use model::{Action, Control, ControlError, StoreInfo};
-use proc::run_dir::write_private_file;
 use proc::{RunDir, Will, interrupt};
 
-use super::component::{self, Component};
-use super::engine::{self, Engine, Sysctls};
-use super::{Request, config, ledger};
-use crate::booted::Power;
-use crate::flags;
-
-/// How often it is looked whether a node still runs.
-const LOOK: Duration = Duration::from_secs(3);
-/// etcd's, in the node.
-const DATABASE: &str = "/var/lib/etcd/member/snap/db";
+use super::engine::{Engine, Sysctls};
+use super::service::{self, Service};
+use super::{Request, ledger};
+use crate::booted::{Power, Processes};
 
 /// One node, and so one cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     /// Of the cluster.
     pub(super) name: String,
-    pub(super) components: Vec<Component>,
-    /// Its profile's folder, on both sides.
-    pub(super) folder: PathBuf,
-    pub(super) scratch: PathBuf,
+    pub(super) profile: String,
+    pub(super) services: Vec<Service>,
 }
 
 impl Node {
     /// The container's name, as Kind makes it.
     pub(super) fn container(&self) -> String {
-        format!("{}-control-plane", self.name)
-    }
-
-    pub(super) fn component(&self, name: &str) -> anyhow::Result<&Component> {
-        let found = self.components.iter().find(|component| component.name == name);
-        found.with_context(|| format!("the node {} has no component `{name}`", self.name))
+        ledger::container(&self.name)
     }
 }
 
@@ -53,9 +37,9 @@ pub(super) struct Clusters {
     image: String,
     /// As they were.
     sysctls: Sysctls,
-    /// By profile.
-    nodes: Mutex<BTreeMap<String, Node>>,
-    looked: Mutex<Instant>,
+    nodes: Mutex<Vec<Node>>,
+    /// What runs in all of them, but for their services.
+    processes: OnceLock<Processes>,
     /// Deletes them when this process dies.
     will: Mutex<Option<Will>>,
     ended: AtomicBool,
@@ -75,37 +59,50 @@ impl Clusters {
             image: image.clone(),
             sysctls: engine.sysctls.clone(),
             nodes: Mutex::default(),
-            looked: Mutex::new(Instant::now()),
+            processes: OnceLock::new(),
             will: Mutex::new(Some(Will::make(&will)?)),
             ended: AtomicBool::new(false),
         }))
     }
 
     /// From now on it is to be deleted.
-    pub(super) fn add(&self, profile: &str, node: &Node) -> anyhow::Result<()> {
+    pub(super) fn add(&self, node: &Node) -> anyhow::Result<()> {
         ledger::note(&self.cache, &node.name, &self.sysctls)?;
-        self.lock().insert(profile.to_owned(), node.clone());
+        self.lock().push(node.clone());
         Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Node>> {
+    /// What control is over.
+    pub(super) fn control(&self, processes: Processes) {
+        // There is one boot.
+        let _ = self.processes.set(processes);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Node>> {
         self.nodes.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// One of them, where they are all alike.
     pub(super) fn any(&self) -> anyhow::Result<Node> {
-        self.lock().values().next().cloned().context("there is no cluster, a bug of ours")
+        self.lock().first().cloned().context("there is no cluster, a bug of ours")
     }
 
-    fn node(&self, profile: &str) -> anyhow::Result<Node> {
-        self.lock().get(profile).cloned().with_context(|| format!("there is no profile `{profile}`"))
+    /// A service of a node, by its name as a component.
+    fn service(&self, component: &str) -> Option<(Node, Service)> {
+        let (profile, name) = component.split_once('/')?;
+        let nodes = self.lock();
+        let node = nodes.iter().find(|node| node.profile == profile)?;
+        let service = node.services.iter().find(|service| service.name == name)?;
+        Some((node.clone(), service.clone()))
     }
 
-    fn component(&self, name: &str) -> anyhow::Result<(Node, Component)> {
-        let (profile, short) = name.split_once('/').with_context(|| format!("`{name}` is no component"))?;
-        let node = self.node(profile)?;
-        let found = node.component(short)?.clone();
-        Ok((node, found))
+    /// Whether kubelet serves it, which does not bear that its apiserver rests.
+    fn is_whole(&self, profile: &str) -> bool {
+        self.lock().iter().any(|node| node.profile == profile && !node.services.is_empty())
+    }
+
+    fn processes(&self) -> Result<&Processes, ControlError> {
+        self.processes.get().ok_or_else(|| ControlError("the clusters are not up".into()))
     }
 
     /// What the node said last, behind an error of its start.
@@ -113,7 +110,7 @@ impl Clusters {
         if interrupt::requested() {
             return error;
         }
-        let log = component::kubelet().log(&node.container()).unwrap_or_default();
+        let log = service::kubelet().log(&node.container()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         match lines.len() {
             0 => error,
@@ -122,25 +119,23 @@ impl Clusters {
     }
 
     fn collect(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
-        for (profile, node) in self.lock().iter() {
-            for component in &node.components {
-                if let Ok(log) = component.log(&node.container()) {
-                    let file = self.logs.join(format!("{profile}.{}.log", component.name));
+        for node in self.lock().iter() {
+            for service in &node.services {
+                // A node that is gone has none.
+                if let Ok(log) = service.log(&node.container()) {
+                    let file = self.logs.join(format!("{}.{}.log", node.profile, service.name));
                     std::fs::write(&file, log).with_context(|| format!("failed to write {}", file.display()))?;
                 }
             }
-            if let Some(into) = evidence {
-                std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
-                // A node that is gone has none.
-                let _ = node.component(component::ETCD)?.apply(&node.container(), &Action::Stop, &node.scratch);
-                let _ = engine::fetch(&node.container(), DATABASE, &into.join(format!("{profile}-main.db")));
-            }
         }
-        Ok(())
+        match (evidence, self.processes.get()) {
+            (Some(into), Some(processes)) => processes.end(Some(into)),
+            _ => Ok(()),
+        }
     }
 
     fn delete(&self) -> anyhow::Result<()> {
-        let nodes: Vec<Node> = self.lock().values().cloned().collect();
+        let nodes: Vec<Node> = self.lock().clone();
         let mut result = Ok(());
         for node in &nodes {
             result = result.and(ledger::delete(&self.cache, &self.kind, &node.name));
@@ -156,8 +151,9 @@ impl Clusters {
 }
 
 impl Power for Clusters {
-    fn wake_all(&self, _: &[&String]) -> anyhow::Result<()> {
-        Ok(())
+    fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()> {
+        let resting: Vec<&String> = profiles.iter().copied().filter(|profile| !self.is_whole(profile)).collect();
+        self.processes()?.wake_all(&resting)
     }
 
     fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
@@ -181,67 +177,54 @@ impl Drop for Clusters {
 impl Control for Clusters {
     fn components(&self) -> Vec<String> {
         let nodes = self.lock();
-        nodes
-            .iter()
-            .flat_map(|(profile, node)| node.components.iter().map(move |c| format!("{profile}/{}", c.name)))
-            .collect()
+        let of = |node: &Node| node.services.iter().map(|s| format!("{}/{}", node.profile, s.name)).collect::<Vec<_>>();
+        let services = nodes.iter().flat_map(of);
+        services.chain(self.processes().map(Processes::components).unwrap_or_default()).collect()
     }
 
     fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError> {
-        let result = self.component(component).and_then(|(node, found)| {
-            let action = filled(action)?;
-            found.apply(&node.container(), &action, &node.scratch)
-        });
-        result.map_err(|error| ControlError(format!("{action:?} of {component}: {error:#}")))
+        match self.service(component) {
+            Some((node, service)) => service
+                .apply(&node.container(), action)
+                .map_err(|error| ControlError(format!("{action:?} of {component}: {error:#}"))),
+            None => self.processes()?.apply(component, action),
+        }
     }
 
     fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError> {
-        let written = self.node(profile).and_then(|node| write_private_file(&node.folder.join(file), content));
-        written.map_err(|error| ControlError(format!("failed to write `{file}` of `{profile}`: {error:#}")))
+        self.processes()?.write(profile, file, content)
     }
 
-    fn run(&self, profile: &str, tool: &str, _: &[String]) -> Result<String, ControlError> {
-        Err(ControlError(format!("profile `{profile}` has no tool `{tool}`")))
+    fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError> {
+        self.processes()?.run(profile, tool, args)
     }
 
-    fn spare(&self, _: &str) -> Option<StoreInfo> {
-        None
+    fn spare(&self, profile: &str) -> Option<StoreInfo> {
+        self.processes().ok()?.spare(profile)
     }
 
-    fn native(&self, _: &str) -> Option<StoreInfo> {
-        None
+    fn native(&self, profile: &str) -> Option<StoreInfo> {
+        self.processes().ok()?.native(profile)
     }
 
     fn log(&self, component: &str) -> Result<String, ControlError> {
-        let log = self.component(component).and_then(|(node, found)| found.log(&node.container()));
-        log.map_err(|error| ControlError(format!("the log of {component}: {error:#}")))
+        match self.service(component) {
+            Some((node, service)) => service
+                .log(&node.container())
+                .map_err(|error| ControlError(format!("the log of {component}: {error:#}"))),
+            None => self.processes()?.log(component),
+        }
     }
 
-    fn wake(&self, _: &str) -> Result<(), ControlError> {
-        Ok(())
+    fn wake(&self, profile: &str) -> Result<(), ControlError> {
+        if self.is_whole(profile) { Ok(()) } else { self.processes()?.wake(profile) }
     }
 
-    fn rest(&self, _: &str) -> Result<(), ControlError> {
-        Ok(())
+    fn rest(&self, profile: &str) -> Result<(), ControlError> {
+        if self.is_whole(profile) { Ok(()) } else { self.processes()?.rest(profile) }
     }
 
     fn casualty(&self) -> Option<String> {
-        let mut looked = self.looked.lock().unwrap_or_else(|e| e.into_inner());
-        if looked.elapsed() < LOOK {
-            return None;
-        }
-        *looked = Instant::now();
-        let nodes: Vec<Node> = self.lock().values().cloned().collect();
-        let dead = nodes.into_iter().find(|node| !engine::runs(&node.container()));
-        dead.map(|node| format!("the node {} does not run any more", node.container()))
+        self.processes().ok()?.casualty()
     }
-}
-
-/// With the placeholders filled in.
-fn filled(action: &Action) -> anyhow::Result<Action> {
-    let Action::Restart { flags } = action else { return Ok(action.clone()) };
-    let of_store = BTreeMap::from([("main".to_owned(), "https://127.0.0.1:2379".to_owned())]);
-    let filled =
-        flags.iter().map(|(name, value)| Ok((name.clone(), flags::fill(value, Path::new(config::RUN), &of_store)?)));
-    Ok(Action::Restart { flags: filled.collect::<anyhow::Result<_>>()? })
 }

@@ -1,132 +1,136 @@
-//! What `kind create cluster` and kubeadm are told of a profile. https://kind.sigs.k8s.io/docs/user/configuration
+//! What `kind create cluster` and kubeadm are told. https://kind.sigs.k8s.io/docs/user/configuration
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
-use anyhow::Context;
 use model::{Profile, StoreKind, minor_of};
 use serde_json::{Value, json};
 
 use super::engine::Engine;
-use super::plugins::Unit;
-use crate::flags::{self, Flags};
+use crate::flags::Flags;
+use crate::plan::Door;
 
-/// The profile's folder in its node; the apiserver's container has it under the same name.
+/// The run's private folder in a node, and in its static Pods.
 pub(super) const RUN: &str = "/kind/run";
-/// etcd's port for clients in the node.
-const ETCD: u16 = 2379;
+/// The run's folder of logs, likewise.
+pub(super) const LOGS: &str = "/kind/logs";
+/// Programs that are not the image's, likewise.
+pub(super) const PROGRAMS: &str = "/kind/programs";
+/// Where the agent stands in for what kubeadm runs, likewise.
+pub(super) const STAND_INS: &str = "/kind/stand-ins";
 /// Since this minor release Kind writes kubeadm.k8s.io/v1beta4, where arguments are a list (kind pkg/cluster/internal/kubeadm).
 const LISTS: (u32, u32) = (1, 36);
 /// The first kubelet that refuses control groups of version 1 unless it is told not to.
 const REFUSES_V1: (u32, u32) = (1, 35);
 /// What kubeadm waits for the control plane that it starts. Kind's own deadline is that of the whole.
 const PATIENCE: &str = "8m0s";
-/// As on planes of the other providers: nobody makes ServiceAccounts, and a Pod without one is admitted.
-const NO_ACCOUNTS: (&str, &str) = ("disable-admission-plugins", "ServiceAccount");
-/// As there too: so the log tells the flags, where checks read them.
-const VERBOSITY: (&str, &str) = ("v", "2");
 
-/// What a cluster is made from beside its profile.
+/// What a cluster is made from.
 pub(super) struct Making<'a> {
     pub(super) engine: &'a Engine,
     /// The version of Kubernetes.
     pub(super) version: &'a str,
-    /// On this machine, for etcd.
+    /// Of the apiserver, on this machine.
     pub(super) port: u16,
-    /// The profile's folder on this machine.
-    pub(super) folder: &'a Path,
-    /// Services of the node that the profile brings.
-    pub(super) units: &'a [Unit],
+    /// What is reached from this machine beside it.
+    pub(super) doors: Vec<Door>,
+    pub(super) mounts: Vec<Mount>,
+    /// What programs are told beside what kubeadm tells them, by their manifests.
+    pub(super) flags: BTreeMap<&'static str, Flags>,
+    /// The folder of kubeadm's patches, in the node.
+    pub(super) patches: PathBuf,
     /// Whether it is to be a whole cluster, and not a control plane alone.
     pub(super) whole: bool,
     /// Whether the image is somebody else's.
     pub(super) published: bool,
 }
 
-/// Why kubeadm cannot make this control plane; None where it can.
-pub(super) fn unfit(profile: &Profile) -> Option<&'static str> {
-    let odd = |store: &model::ProfileStore| store.members > 1 || store.wrapper.is_some();
+/// A file or folder of this side in the node.
+pub(super) struct Mount {
+    pub(super) here: PathBuf,
+    pub(super) there: String,
+    pub(super) read_only: bool,
+}
+
+/// Why there cannot be this control plane in a cluster of Kind; None where there can be. Of a published image there is no
+/// program that could run beside its Pods.
+pub(super) fn unfit(profile: &Profile, published: bool) -> Option<&'static str> {
     match profile {
         // Else a report would name a store that was never there.
         _ if profile.stores.iter().any(|store| store.kind != StoreKind::Etcd) => {
             Some("a store other than etcd, which kubeadm does not make")
         }
-        _ if profile.stores.len() > 1 => Some("stores for single resources, of which kubeadm makes none"),
-        _ if profile.stores.iter().any(odd) => {
-            Some("a store of several members or on a slow disk, which kubeadm does not make")
+        _ if !published => None,
+        _ if profile.stores.len() > 1 || profile.stores.iter().any(|store| store.members > 1) => {
+            Some("more stores than the one of a published image")
         }
-        _ if profile.apiservers > 1 => Some("two apiservers, of which kubeadm makes one"),
-        _ if profile.plugins.iter().any(|plugin| plugin.relays.is_some()) => {
-            Some("a relay between apiserver and store, for which kubeadm has no place")
+        _ if profile.spare || !profile.tools.is_empty() => {
+            Some("a further etcd, of which a published image has no program")
         }
-        _ if profile.spare || !profile.tools.is_empty() => Some("a further etcd beside the cluster's own"),
-        _ if !profile.controllers.is_empty() => Some("chosen controllers: those of kubeadm are all or none"),
+        _ if profile.apiservers > 1 => Some("two apiservers, and a published image runs one"),
         _ => None,
     }
 }
 
 /// The whole file, which is JSON and so YAML.
-pub(super) fn cluster(profile: &Profile, making: &Making<'_>) -> anyhow::Result<String> {
+pub(super) fn cluster(making: &Making<'_>) -> String {
     let release = numbers(making.version);
-    let args = |flags: &BTreeMap<String, String>| -> Value {
+    let args = |manifest: &str| -> Value {
+        let flags = making.flags.get(manifest).into_iter().flatten();
         if release >= LISTS {
-            flags.iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
+            flags.map(|(name, value)| json!({"name": name, "value": value})).collect()
         } else {
-            json!(flags)
+            flags.map(|(name, value)| (name.clone(), json!(value))).collect::<serde_json::Map<_, _>>().into()
         }
     };
-    let store = profile.stores.first().context("a profile has at least one store")?;
-    let mut configuration =
-        json!({"kind": "ClusterConfiguration", "etcd": {"local": {"extraArgs": args(&store.flags)}}});
-    let volume = json!({"name": "run", "hostPath": RUN, "mountPath": RUN, "pathType": "DirectoryOrCreate"});
-    let flags = apiserver(profile, making.whole)?;
-    configuration["apiServer"] = json!({"extraArgs": args(&flags), "extraVolumes": [volume]});
-    let mut patches = vec![configuration.to_string()];
+    let mut configuration = json!({
+        "kind": "ClusterConfiguration",
+        "etcd": {"local": {"extraArgs": args("etcd")}},
+        "apiServer": {"extraArgs": args("kube-apiserver")},
+        "controllerManager": {"extraArgs": args("kube-controller-manager")},
+        "scheduler": {"extraArgs": args("kube-scheduler")},
+    });
+    let mut begin = json!({"kind": "InitConfiguration", "patches": {"directory": making.patches}});
     if release >= LISTS {
+        // Where nobody makes ServiceAccounts it would be started and end again and again.
+        configuration["dns"] = json!({"disabled": !making.whole});
         // A minute, which an apiserver between others may take to start; before that form nobody can say otherwise.
-        let timeouts = json!({"kubernetesAPICall": PATIENCE, "controlPlaneComponentHealthCheck": PATIENCE});
-        patches.push(json!({"kind": "InitConfiguration", "timeouts": timeouts}).to_string());
+        begin["timeouts"] = json!({"kubernetesAPICall": PATIENCE, "controlPlaneComponentHealthCheck": PATIENCE});
     }
+    let mut patches = vec![configuration.to_string(), begin.to_string()];
     if making.engine.cgroup_v1 && release >= REFUSES_V1 {
         patches.push(json!({"kind": "KubeletConfiguration", "failCgroupV1": false}).to_string());
     }
-    let mut mounts = vec![json!({"hostPath": making.folder, "containerPath": RUN})];
-    let units = making.units.iter();
-    mounts.extend(units.map(|Unit { place, file }| json!({"hostPath": file, "containerPath": place})));
+    let mounts = making.mounts.iter();
+    let mounts = mounts.map(
+        |Mount { here, there, read_only }| json!({"hostPath": here, "containerPath": there, "readOnly": read_only}),
+    );
+    let doors = making.doors.iter();
+    let doors = doors.map(
+        |Door { inside, outside }| json!({"containerPort": inside, "hostPort": outside, "listenAddress": "127.0.0.1"}),
+    );
     let node = json!({
         "role": "control-plane",
         "kubeadmConfigPatches": patches,
-        "extraPortMappings": [{"containerPort": ETCD, "hostPort": making.port, "listenAddress": "127.0.0.1"}],
-        "extraMounts": mounts,
+        "extraPortMappings": doors.collect::<Vec<_>>(),
+        "extraMounts": mounts.collect::<Vec<_>>(),
     });
-    let mut all = json!({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": [node]});
+    let mut all = json!({
+        "kind": "Cluster",
+        "apiVersion": "kind.x-k8s.io/v1alpha4",
+        "networking": {"apiServerAddress": "127.0.0.1", "apiServerPort": making.port},
+        "nodes": [node],
+    });
     if !making.published {
         // It is a service of the node.
-        all["networking"] = json!({"kubeProxyMode": "none"});
+        all["networking"]["kubeProxyMode"] = json!("none");
     }
     if !making.engine.may_adjust_oom {
         // Else no sandbox starts: "can't get final child's PID from pipe: EOF".
         let patch = "[plugins.\"io.containerd.grpc.v1.cri\"]\n  restrict_oom_score_adj = true\n";
         all["containerdConfigPatches"] = json!([patch]);
     }
-    Ok(all.to_string())
-}
-
-/// The profile's own flags; kubeadm gives all others.
-fn apiserver(profile: &Profile, whole: bool) -> anyhow::Result<Flags> {
-    let filled = profile
-        .apiserver
-        .iter()
-        .map(|(name, value)| Ok((name.clone(), flags::fill(value, Path::new(RUN), &BTreeMap::new())?)));
-    let mut all = filled.collect::<anyhow::Result<Flags>>()?;
-    if profile.prefix != flags::DEFAULT_PREFIX {
-        all.insert("etcd-prefix".into(), profile.prefix.clone());
-    }
-    let usual = [VERBOSITY].into_iter().chain((!whole).then_some(NO_ACCOUNTS));
-    for (name, value) in usual {
-        all.entry(name.into()).or_insert_with(|| value.into());
-    }
-    Ok(all)
+    all.to_string()
 }
 
 fn numbers(version: &str) -> (u32, u32) {
@@ -139,78 +143,77 @@ fn numbers(version: &str) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    fn profile() -> Profile {
-        serde_json::from_value(json!({
-            "name": "prefix", "summary": "", "prefix": "/a/b",
-            "apiserver": {"encryption-provider-config": "{run}/encryption.yaml"},
-            "stores": [{"name": "main", "flags": {"log-level": "debug"}}],
-        }))
-        .unwrap()
+    fn made(version: &str, old: bool) -> Value {
+        let engine = Engine { name: "Docker".into(), cgroup_v1: old, may_adjust_oom: !old, sysctls: Vec::new() };
+        let flags = [("v", "2"), ("etcd-prefix", "/a/b")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let making = Making {
+            engine: &engine,
+            version,
+            port: 1,
+            doors: vec![Door { inside: 2379, outside: 2 }],
+            mounts: vec![Mount { here: "/private".into(), there: RUN.into(), read_only: false }],
+            flags: BTreeMap::from([("kube-apiserver", flags.into())]),
+            patches: "/kind/run/p".into(),
+            whole: false,
+            published: false,
+        };
+        serde_json::from_str(&cluster(&making)).unwrap()
     }
 
-    fn engine(old: bool) -> Engine {
-        Engine { name: "Docker".into(), cgroup_v1: old, may_adjust_oom: !old, sysctls: Vec::new() }
-    }
-
-    fn made(version: &str, old: bool, whole: bool) -> Value {
-        let (engine, folder) = (engine(old), Path::new("/private/prefix"));
-        let units = [Unit { place: "/etc/systemd/system/kms.service".into(), file: "/private/kms.service".into() }];
-        let making = Making { engine: &engine, version, port: 1, folder, units: &units, whole, published: false };
-        serde_json::from_str(&cluster(&profile(), &making).unwrap()).unwrap()
+    fn patch(all: &Value, number: usize) -> Value {
+        serde_json::from_str(all["nodes"][0]["kubeadmConfigPatches"][number].as_str().unwrap()).unwrap()
     }
 
     #[test]
     fn arguments_have_the_form_of_the_release() {
-        let patch = |version: &str| -> Value {
-            let all = made(version, false, false);
-            serde_json::from_str(all["nodes"][0]["kubeadmConfigPatches"][0].as_str().unwrap()).unwrap()
-        };
-        let new = patch("v1.36.3");
-        let expected = json!([
-            {"name": "disable-admission-plugins", "value": "ServiceAccount"},
-            {"name": "encryption-provider-config", "value": "/kind/run/encryption.yaml"},
-            {"name": "etcd-prefix", "value": "/a/b"},
-            {"name": "v", "value": "2"},
-        ]);
+        let new = patch(&made("v1.36.3", false), 0);
+        let expected = json!([{"name": "etcd-prefix", "value": "/a/b"}, {"name": "v", "value": "2"}]);
         assert_eq!(new["apiServer"]["extraArgs"], expected);
-        assert_eq!(new["etcd"]["local"]["extraArgs"], json!([{"name": "log-level", "value": "debug"}]));
-        assert_eq!(patch("v1.35.4")["apiServer"]["extraArgs"]["etcd-prefix"], json!("/a/b"));
+        assert_eq!(new["etcd"]["local"]["extraArgs"], json!([]));
+        let old = patch(&made("v1.35.4", false), 0);
+        assert_eq!(old["apiServer"]["extraArgs"], json!({"etcd-prefix": "/a/b", "v": "2"}));
+        assert_eq!(old["etcd"]["local"]["extraArgs"], json!({}));
     }
 
     #[test]
-    fn services_of_the_profile_are_mounted_where_systemd_finds_them() {
-        let all = made("v1.36.3", false, false);
-        let mounts = all["nodes"][0]["extraMounts"].as_array().unwrap();
-        let places: Vec<&str> = mounts.iter().filter_map(|mount| mount["containerPath"].as_str()).collect();
-        assert_eq!(places, [RUN, "/etc/systemd/system/kms.service"]);
+    fn what_is_reached_and_seen_is_told() {
+        let all = made("v1.36.3", false);
+        let node = &all["nodes"][0];
+        assert_eq!(node["extraPortMappings"][0]["containerPort"], 2379);
+        assert_eq!(node["extraMounts"][0]["containerPath"], RUN);
+        assert_eq!(all["networking"]["apiServerPort"], 1);
+        assert_eq!(patch(&all, 1)["patches"]["directory"], "/kind/run/p");
     }
 
     #[test]
     fn an_old_machine_is_told_of() {
-        let (new, old) = (made("v1.36.3", false, true), made("v1.36.3", true, true));
+        let (new, old) = (made("v1.36.3", false), made("v1.36.3", true));
         let patches = |all: &Value| all["nodes"][0]["kubeadmConfigPatches"].as_array().unwrap().len();
-        assert_eq!((patches(&new), patches(&old), patches(&made("v1.34.4", true, true))), (2, 3, 1));
+        assert_eq!((patches(&new), patches(&old), patches(&made("v1.34.4", true))), (2, 3, 2));
         assert!(new.get("containerdConfigPatches").is_none());
         assert!(old["containerdConfigPatches"][0].as_str().unwrap().contains("restrict_oom_score_adj"));
     }
 
     #[test]
-    fn what_kubeadm_cannot_make_is_named() {
-        assert_eq!(unfit(&profile()), None);
+    fn what_cannot_be_made_is_named() {
+        let plain = json!({"name": "p", "summary": "", "prefix": "/a", "stores": [{"name": "main"}]});
+        let profile = |field: &str, value: Value| -> Profile {
+            let mut odd = plain.clone();
+            odd[field] = value;
+            serde_json::from_value(odd).unwrap()
+        };
         for (field, value, word) in [
             ("spare", json!(true), "further etcd"),
-            ("controllers", json!(["a"]), "controllers"),
             ("apiservers", json!(2), "apiservers"),
-            ("stores", json!([{"name": "main", "members": 3}]), "several members"),
-            ("plugins", json!([{"name": "relay", "component": "faults", "relays": "main"}]), "relay"),
+            ("stores", json!([{"name": "main", "members": 3}]), "stores"),
         ] {
-            let mut odd = serde_json::to_value(profile()).unwrap();
-            odd[field] = value;
-            let odd: Profile = serde_json::from_value(odd).unwrap();
-            assert!(unfit(&odd).is_some_and(|need| need.contains(word)), "{field}");
+            let odd = profile(field, value);
+            assert!(unfit(&odd, true).is_some_and(|need| need.contains(word)), "{field}");
+            assert_eq!(unfit(&odd, false), None, "{field}");
         }
-        let mut elsewhere = profile();
+        let mut elsewhere = profile("apiservers", json!(1));
+        assert_eq!(unfit(&elsewhere, true), None);
         elsewhere.stores[0].kind = StoreKind::KineSqlite;
-        assert!(unfit(&elsewhere).is_some_and(|need| need.contains("other than etcd")));
+        assert!(unfit(&elsewhere, false).is_some_and(|need| need.contains("other than etcd")));
     }
 }

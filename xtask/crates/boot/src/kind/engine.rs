@@ -210,22 +210,6 @@ pub(super) fn wait(container: &str, script: &str, limit: Duration) -> anyhow::Re
     exec::run(run.quiet(), limit).map(drop).map_err(explained)
 }
 
-/// Puts a file of this side into a container.
-pub(super) fn copy(from: &Path, container: &str, to: &str) -> anyhow::Result<()> {
-    let sh = Shell::new()?;
-    let place = format!("{container}:{to}");
-    exec::finish(cmd!(sh, "docker cp --quiet {from} {place}").quiet(), SHORT).map_err(explained)?;
-    Ok(())
-}
-
-/// Gets a file out of a container, which need not run.
-pub(super) fn fetch(container: &str, from: &str, to: &Path) -> anyhow::Result<()> {
-    let sh = Shell::new()?;
-    let place = format!("{container}:{from}");
-    exec::finish(cmd!(sh, "docker cp --quiet {place} {to}").quiet(), SHORT).map_err(explained)?;
-    Ok(())
-}
-
 /// Whether the container's first process runs.
 pub(super) fn runs(container: &str) -> bool {
     let Ok(sh) = Shell::new() else { return true };

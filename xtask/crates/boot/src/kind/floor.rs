@@ -6,8 +6,10 @@ use anyhow::{Context, anyhow};
 use proc::RunDir;
 use proc::progress::Phase;
 
-use super::{Draft, Ground, Request, prepare};
+use super::plane::{Paper, With};
+use super::{Ground, Request, prepare};
 use crate::booted::Power;
+use crate::pki;
 
 /// From `kind create cluster` until names are answered in the request's only profile, with the same image and
 /// configuration. The engine has the image before.
@@ -18,10 +20,13 @@ pub fn by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> 
     let [profile] = &request.topology.profiles[..] else { return Err(anyhow!("by hand there is one profile")) };
     let phase = Phase::start("Kind by hand".to_owned());
     let ground = prepare(request, run, &phase)?;
-    let draft = Draft::of(request, run, &ground, profile)?;
-    let Ground { clusters, .. } = ground;
+    let pki = pki::create_for_kubeadm(run)?;
+    let (artifacts, factor, resting) = (request.artifacts, 1.0, false);
+    let with = With { request, artifacts, run, ground: &ground, pki: &pki, factor, resting };
+    let mut paper = Paper::of(&with, profile)?;
+    let Ground { clusters, .. } = &ground;
     let begin = Instant::now();
-    draft.create(request, &clusters).context("by hand")?;
+    paper.create(request, clusters).context("by hand")?;
     let time = begin.elapsed();
     clusters.end(None)?;
     Ok(time)

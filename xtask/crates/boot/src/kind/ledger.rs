@@ -14,6 +14,7 @@ use proc::run_dir::{make_private_dir, write_private_file};
 use serde::{Deserialize, Serialize};
 use xshell::{Shell, cmd};
 
+use super::config::RUN;
 use super::engine::{self, Engine, Sysctls};
 
 /// Below the cache.
@@ -35,6 +36,21 @@ pub(super) fn name(run: &RunDir, profile: &str) -> String {
     format!("archproof-{id}-{}-{profile}", std::process::id())
 }
 
+/// The container of a cluster's node, as Kind calls it.
+pub(super) fn container(cluster: &str) -> String {
+    format!("{cluster}-control-plane")
+}
+
+/// A line of shell in a node: what root has made there in the run's private folder only root may remove.
+fn emptying(cluster: &str) -> String {
+    format!("docker exec {} rm -rf {RUN}/{}", container(cluster), profile(cluster))
+}
+
+/// The profile in a cluster's name.
+fn profile(cluster: &str) -> &str {
+    cluster.splitn(4, '-').nth(3).unwrap_or_default()
+}
+
 pub(super) fn note(cache: &Path, name: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
     make_private_dir(&cache.join(FOLDER))?;
     let note = Note { keeper: Identity::me().to_string(), sysctls: sysctls.to_vec() };
@@ -50,11 +66,13 @@ pub(super) fn before(cache: &Path, found: Sysctls) -> Sysctls {
 /// values while another run has clusters. With an engine that has ended as well nothing: the notes stay for the next run.
 pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str) -> String {
     let folder = cache.join(FOLDER);
-    let containers: Vec<String> = names.iter().map(|name| format!("{name}-control-plane")).collect();
+    let containers: Vec<String> = names.iter().map(|name| container(name)).collect();
+    let emptying: Vec<String> = names.iter().map(|name| emptying(name)).collect();
     let notes: Vec<String> = names.iter().map(|name| format!("'{}'", file(cache, name).display())).collect();
     format!(
-        "docker version >/dev/null 2>&1 || exit; docker rm --force --volumes {}; rm -f {}; ls '{}' | grep -q json || {{ \
+        "docker version >/dev/null 2>&1 || exit; {}; docker rm --force --volumes {}; rm -f {}; ls '{}' | grep -q json || {{ \
          docker run --rm --privileged --network=none --entrypoint /bin/bash {image} -c '{}'; {}; }}",
+        emptying.join("; "),
         containers.join(" "),
         notes.join(" "),
         folder.display(),
@@ -79,10 +97,13 @@ pub(super) fn set_back(cache: &Path, name: &str, sysctls: &[(String, String)], i
 /// Deletes a cluster, also after Ctrl-C, and forgets it.
 pub(super) fn delete(cache: &Path, kind: &Path, name: &str) -> anyhow::Result<()> {
     let sh = Shell::new()?;
+    let emptying = emptying(name);
+    // A node that is gone leaves what it has made.
+    let _ = exec::finish(cmd!(sh, "sh -c {emptying}").quiet(), DELETE);
     let kubeconfig = file(cache, name).with_extension("kubeconfig");
     exec::finish(cmd!(sh, "{kind} delete cluster --name {name} --kubeconfig {kubeconfig}").quiet(), DELETE)
         .with_context(|| {
-            format!("the cluster {name} could not be deleted: `docker rm --force --volumes {name}-control-plane` does")
+            format!("the cluster {name} could not be deleted: `docker rm --force --volumes {}` does", container(name))
         })?;
     for file in [file(cache, name), kubeconfig] {
         // There need not be a kubeconfig.
@@ -125,4 +146,18 @@ fn notes(cache: &Path) -> Vec<(String, Note)> {
 
 fn file(cache: &Path, name: &str) -> PathBuf {
     cache.join(FOLDER).join(format!("{name}.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_called_after_its_profile() {
+        assert_eq!(profile("archproof-20261123041637-1234-short-events"), "short-events");
+        assert_eq!(
+            emptying("archproof-1-2-json"),
+            "docker exec archproof-1-2-json-control-plane rm -rf /kind/run/json"
+        );
+    }
 }

@@ -1,14 +1,17 @@
 //! Node images that somebody else has made: what is on them is asked of them, and of the node that runs.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::Context;
+use model::{Artifact, Artifacts, BuildStep, Source};
 
 use super::Found;
 use super::clusters::Node;
-use super::component::APISERVER;
 use super::engine::{self, SHORT};
+use super::pods::{APISERVER, ETCD, SCHEDULER};
 use crate::execution::REFERENCE;
+use crate::members::CONTROLLER_MANAGER;
 
 /// Every node image of Kind has it: "v1.36.3".
 const RELEASE: &str = "/kind/version";
@@ -20,6 +23,25 @@ pub(super) fn release(reference: &str) -> anyhow::Result<String> {
     let text = engine::file_of(reference, RELEASE)
         .with_context(|| format!("{reference} is no node image of Kind: it tells no release in {RELEASE}"))?;
     Ok(text.trim().to_owned())
+}
+
+/// The artifacts, and those of an image: which there are, and nothing more.
+pub(super) fn with_its_own(artifacts: &Artifacts, release: &str) -> Artifacts {
+    let mut all = artifacts.clone();
+    for component in [APISERVER, ETCD, SCHEDULER, CONTROLLER_MANAGER] {
+        all.by_component.entry(component.into()).or_insert_with(|| Artifact {
+            component: component.into(),
+            path: PathBuf::new(),
+            sha256: String::new(),
+            size: 0,
+            source: Source::Module(None),
+            version: release.to_owned(),
+            go: String::new(),
+            step: BuildStep::Prebuilt,
+            experimental_flags: Vec::new(),
+        });
+    }
+    all
 }
 
 /// What runs in a node. Its programs are in images that only containerd can read; they are asked as the processes that
@@ -42,7 +64,7 @@ pub(super) fn look(node: &Node) -> anyhow::Result<Found> {
 /// The version of a program that runs, and the seconds that it takes to tell it.
 fn ask(container: &str, program: &str) -> anyhow::Result<(String, f64)> {
     let script = format!(
-        "TIMEFORMAT=%R; program=/proc/$(pgrep -x {program} | head -n 1)/exe; $program --version >/dev/null; {{ time \
+        "TIMEFORMAT=%R; program=/proc/$(pgrep -x {program} | tail -n 1)/exe; $program --version >/dev/null; {{ time \
          $program --version; }} 2>&1"
     );
     let answer = engine::shell(container, &script, SHORT)?;

@@ -48,6 +48,7 @@ impl Job<'_> {
             log: PathBuf::new(),
         };
         let (output, time) = guest
+            .agent
             .measure(&program)
             .with_context(|| format!("{} does not even print its version in the guest", artifact.component))?;
         check_version(artifact, &output)?;

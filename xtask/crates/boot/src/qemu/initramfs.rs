@@ -13,12 +13,11 @@ use anyhow::{Context, anyhow};
 use model::{Artifact, Artifacts, MachineFiles};
 
 use super::cpio::Archive;
+use crate::agent::INIT;
 use crate::plan::artifact;
 
 /// Where components lie in the guest.
 pub(crate) const PROGRAMS: &str = "/bin";
-/// The component that is the guest's first process.
-pub(crate) const INIT: &str = "init";
 const HOSTS: &[u8] = b"127.0.0.1 localhost\n";
 const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\n";
 

@@ -35,7 +35,7 @@ use crate::node::{self, NodeRequest};
 use crate::pki::{self, Pki};
 use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, wake};
 
-use guest::{Guest, GuestHost};
+use guest::Guest;
 pub(crate) use snapshot::Place as Snapshots;
 use snapshot::Snapshot;
 use vm::{Begin, Hardware, Vm};
@@ -79,9 +79,6 @@ pub struct Request<'a> {
     /// Neither reads nor makes a snapshot.
     pub cold: bool,
 }
-
-/// The component that must be built beside those under test.
-pub const INIT: &str = initramfs::INIT;
 
 /// Boots a VM with a control plane for every profile. Nothing is left running when this fails.
 pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
@@ -182,7 +179,7 @@ impl Job<'_> {
                 None => guest.set_clock(),
             };
             revived.and_then(|()| guest.check_timers(TIMERS)).context("the restored guest is not healthy")?;
-            let host: Arc<dyn Host> = Arc::new(GuestHost(Arc::new(guest)));
+            let host: Arc<dyn Host> = Arc::new(guest.host());
             let factor = snapshot.factor();
             let pki = pki::existing(self.run);
             let mut planes = self.with_plan(&pki, factor, &host, &doors, |plan| {
@@ -220,8 +217,7 @@ impl Job<'_> {
         if awake(factor).is_some() {
             guest.slacken_timers(TIMER_SLACK)?;
         }
-        let guest = Arc::new(guest);
-        let host: Arc<dyn Host> = Arc::new(GuestHost(Arc::clone(&guest)));
+        let host: Arc<dyn Host> = Arc::new(guest.host());
         self.phase.status(format!("starting {} control planes", self.request.topology.profiles.len()));
         let planes = self.with_plan(&pki, factor, &host, &doors, |plan| {
             let drafts = self.drafts(plan)?;
@@ -344,7 +340,7 @@ impl Job<'_> {
     /// Copies keys and the profiles' files into the guest.
     fn send_files(&self, guest: &Guest) -> anyhow::Result<()> {
         let root = Root { here: self.run.private().to_owned(), there: PathBuf::from(ROOT) };
-        self.files()?.iter().try_for_each(|(path, content)| guest.write(&root.there(path), 0o600, content))
+        self.files()?.iter().try_for_each(|(path, content)| guest.agent.write(&root.there(path), 0o600, content))
     }
 
     /// Keys and the profiles' files, by their path on this side.

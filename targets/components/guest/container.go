@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A container is no machine: nothing is mounted here, and the harness comes through a socket, after the begin and before
+// the end. What components print goes into files, and to the own output, where people look for it, until it is to be quiet.
+//
+// It may stand in for a program, under whose name it is found on the PATH before that one, because kubeadm wants to see its
+// own command. Then that program runs from the begin, with the same arguments. While no harness is connected the container
+// ends with it, as it would if this process were not there; then whoever runs the container starts it again.
+//
+// Where it serves is in a variable, words with a space between: the socket, the folder of the logs, and where it stands in
+// for a program the component's name and what is to become the program.
+const ordersVariable = "ARCHPROOF_AGENT"
+
+// container tells the harness what happens, while there is one.
+type container struct {
+	// The folder of the files.
+	logs string
+	// The component that runs from the begin; empty where none does.
+	first string
+
+	mutex   sync.Mutex
+	harness *sender
+	files   map[string]*os.File
+}
+
+// inContainer serves on a socket until the container ends.
+func inContainer(orders []string) error {
+	if len(orders) < 2 {
+		return fmt.Errorf("%s names no socket and folder", ordersVariable)
+	}
+	socket := orders[0]
+	c := &container{logs: orders[1], files: map[string]*os.File{}}
+	if err := standAside(); err != nil {
+		return err
+	}
+	all := newComponents(c.tell, os.Environ())
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, unix.SIGTERM, unix.SIGINT)
+	go func() {
+		<-terminated
+		all.end()
+		os.Exit(0)
+	}()
+	go all.reap()
+	if len(orders) > 2 {
+		c.first = orders[2]
+		command := slices.Concat(orders[3:], []string{filepath.Base(os.Args[0])}, os.Args[1:])
+		if _, err := all.start(c.first, command[0], command[1:], nil); err != nil {
+			return err
+		}
+	}
+	// Of an earlier life of the container.
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	// The folder that it is in decides who may come.
+	if err := os.Chmod(socket, 0o666); err != nil {
+		return err
+	}
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		harness := newSender(connection)
+		c.connect(harness)
+		fmt.Println("archproof: the harness has left:", serve(connection, harness, all))
+		connection.Close()
+		c.connect(nil)
+		if c.first != "" {
+			if p, err := all.state(c.first); err != nil || p.status != "" {
+				return fmt.Errorf("%s does not run, and nobody is there who would start it", c.first)
+			}
+		}
+	}
+}
+
+// standAside changes the environment to what it would be without this process.
+func standAside() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	folders := filepath.SplitList(os.Getenv("PATH"))
+	folders = slices.DeleteFunc(folders, func(folder string) bool { return folder == filepath.Dir(self) })
+	if err := os.Setenv("PATH", strings.Join(folders, string(filepath.ListSeparator))); err != nil {
+		return err
+	}
+	return os.Unsetenv(ordersVariable)
+}
+
+func (c *container) connect(harness *sender) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.harness = harness
+}
+
+// tell writes down what a component prints, and passes on how it ended.
+func (c *container) tell(m message, bytes ...byte) {
+	name, _ := m["component"].(string)
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if len(bytes) > 0 {
+		os.Stdout.Write(bytes)
+		if file := c.file(name); file != nil {
+			file.Write(bytes)
+		}
+		return
+	}
+	fmt.Printf("archproof: %s (%v) has ended: %v\n", name, m["pid"], m["ended"])
+	switch {
+	case c.harness != nil:
+		c.harness.send(m)
+	case name == c.first:
+		os.Exit(1)
+	}
+}
+
+// file is that of a component; nil where it cannot be written.
+func (c *container) file(name string) *os.File {
+	if file, known := c.files[name]; known {
+		return file
+	}
+	path := filepath.Join(c.logs, strings.ReplaceAll(name, "/", ".")+".log")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		fmt.Println("archproof: no log:", err)
+	}
+	c.files[name] = file
+	return file
+}
+
+// end lets all components end, whatever state they are in, and returns when they have.
+func (c *components) end() {
+	for _, name := range c.running() {
+		c.signal(name, int(unix.SIGTERM))
+		c.signal(name, int(unix.SIGCONT))
+	}
+	for len(c.running()) > 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+}

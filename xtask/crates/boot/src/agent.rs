@@ -1,0 +1,349 @@
+//! The agent: the program that runs components for the harness in another place, and that place as a host.
+//!
+//! The program is `targets/components/guest`, the first process of a guest or a container; its `control.go` describes the
+//! protocol, lines of JSON. What components print comes through a second channel, or goes into files that this side sees.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use proc::deadline::OnInterrupt;
+use proc::interrupt;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::host::{Host, Program, Running};
+
+/// The component that is its program. It must be built beside those under test.
+pub const INIT: &str = "init";
+
+/// It answers within milliseconds; this is for a machine that is busy with several places.
+pub(crate) const ANSWER: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const AFTER_KILL: Duration = Duration::from_secs(60);
+/// Of a file, in one answer.
+const CHUNK: u64 = 4 << 20;
+
+/// What an agent runs in.
+pub(crate) trait Ground: Send + Sync {
+    /// "the guest".
+    fn name(&self) -> &str;
+    /// Why it can no longer be trusted, as far as that is known without asking anybody.
+    fn casualty(&self) -> Option<String>;
+    /// Why the channel to its agent was closed; None where `casualty` will know it.
+    fn last_words(&self) -> Option<String> {
+        None
+    }
+    /// Ends it with everything in it, if whoever has the agent may.
+    fn end(&self);
+}
+
+/// The channel to an agent.
+pub(crate) struct Agent {
+    ground: Arc<dyn Ground>,
+    to: Mutex<UnixStream>,
+    shared: Arc<Shared>,
+    next: AtomicI64,
+}
+
+/// What the reading threads tell the others.
+#[derive(Default)]
+struct Shared {
+    hello: Mutex<bool>,
+    /// Who waits for the answer to which request.
+    waiting: Mutex<BTreeMap<i64, SyncSender<Value>>>,
+    /// Component name and process to how it ended.
+    ended: Mutex<BTreeMap<(String, i64), String>>,
+    /// Component name to the file that gets its output.
+    logs: Mutex<BTreeMap<String, PathBuf>>,
+}
+
+impl Agent {
+    /// Reads the channels until they are closed. The other end need not be there yet: see [`Agent::has_greeted`].
+    pub(crate) fn new(
+        ground: Arc<dyn Ground>,
+        control: UnixStream,
+        output: Option<UnixStream>,
+    ) -> anyhow::Result<Agent> {
+        let shared = Arc::new(Shared::default());
+        let to = control.try_clone().context("failed to duplicate the control channel")?;
+        let answers = Arc::clone(&shared);
+        std::thread::spawn(move || read_lines(control, |line, _| answers.answered(line)));
+        if let Some(output) = output {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || {
+                let mut files = BTreeMap::new();
+                read_lines(output, |line, bytes| shared.said(&line, bytes, &mut files));
+            });
+        }
+        Ok(Agent { ground, to: Mutex::new(to), shared, next: AtomicI64::new(1) })
+    }
+
+    /// Whether the other end has said that it is there.
+    pub(crate) fn has_greeted(&self) -> bool {
+        *self.shared.hello.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whether the other end may still say something.
+    pub(crate) fn is_open(&self) -> bool {
+        Arc::strong_count(&self.shared) > 1
+    }
+
+    fn loss(&self) -> Option<String> {
+        self.ground.casualty().or_else(|| if self.is_open() { None } else { self.ground.last_words() })
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) fn ask(&self, request: Value, limit: Duration) -> anyhow::Result<Value> {
+        self.ask_with(request, limit, OnInterrupt::Continue)
+    }
+
+    /// Runs a program to its end; its output, and how many seconds it took.
+    pub(crate) fn measure(&self, program: &Program) -> anyhow::Result<(String, Duration)> {
+        let Program { name, path, args, env, .. } = program;
+        let request = json!({ "do": "measure", "name": name, "program": path, "args": args, "env": env });
+        let answer = self.ask_with(request, ANSWER * 3, OnInterrupt::Stop)?;
+        let output = answer["output"].as_str().unwrap_or_default().to_owned();
+        match answer["ended"].as_str() {
+            Some("exit status: 0") => Ok((output, Duration::from_secs_f64(answer["seconds"].as_f64().unwrap_or(0.0)))),
+            other => {
+                bail!("{} in {}: {}: {output}", path.display(), self.ground.name(), other.unwrap_or("it did not end"))
+            }
+        }
+    }
+
+    pub(crate) fn write(&self, there: &Path, mode: u32, content: &[u8]) -> anyhow::Result<()> {
+        let request = json!({ "do": "write", "path": there, "mode": mode, "data": STANDARD.encode(content) });
+        self.ask(request, ANSWER)
+            .with_context(|| format!("failed to write {} in {}", there.display(), self.ground.name()))?;
+        Ok(())
+    }
+
+    pub(crate) fn ask_with(
+        &self,
+        mut request: Value,
+        limit: Duration,
+        on_interrupt: OnInterrupt,
+    ) -> anyhow::Result<Value> {
+        let place = self.ground.name();
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let what = request["do"].as_str().unwrap_or_default().to_owned();
+        request["id"] = id.into();
+        let (sender, answers) = sync_channel(1);
+        self.shared.waiting().insert(id, sender);
+        let answered = self.send(&request).and_then(|()| {
+            let begin = Instant::now();
+            loop {
+                match answers.recv_timeout(LOOK_EVERY) {
+                    Ok(answer) => return Ok(answer),
+                    Err(RecvTimeoutError::Disconnected) => bail!("the control channel was closed"),
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+                if let Some(cause) = self.loss() {
+                    bail!("{place} is lost: {cause}");
+                }
+                if on_interrupt == OnInterrupt::Stop {
+                    interrupt::check()?;
+                }
+                if begin.elapsed() > limit {
+                    bail!("{place} did not answer within {:.1} s", limit.as_secs_f64());
+                }
+            }
+        });
+        self.shared.waiting().remove(&id);
+        let answer = answered.with_context(|| format!("failed to ask {place} to `{what}`"))?;
+        match answer["error"].as_str() {
+            Some(error) => bail!("{place} refused to `{what}`: {error}"),
+            None => Ok(answer),
+        }
+    }
+
+    fn send(&self, request: &Value) -> anyhow::Result<()> {
+        let mut to = self.to.lock().unwrap_or_else(|e| e.into_inner());
+        // One write: the lock is held for a whole line.
+        to.write_all(format!("{request}\n").as_bytes()).context("failed to write to the control channel")
+    }
+
+    fn note_log(&self, program: &Program) {
+        self.shared.logs.lock().unwrap_or_else(|e| e.into_inner()).insert(program.name.clone(), program.log.clone());
+    }
+}
+
+/// The agent's place, shared with its components.
+#[derive(Clone)]
+pub(crate) struct AgentHost(pub(crate) Arc<Agent>);
+
+impl Host for AgentHost {
+    fn start(&self, program: &Program, flags: Vec<String>) -> anyhow::Result<Box<dyn Running>> {
+        self.0.note_log(program);
+        let args: Vec<&String> = program.args.iter().chain(&flags).collect();
+        let Program { name, path, env, .. } = program;
+        let request = json!({ "do": "start", "name": name, "program": path, "args": args, "env": env });
+        let answer = self.0.ask(request, ANSWER).with_context(|| format!("failed to start {name}"))?;
+        self.process(program, &answer)
+    }
+
+    fn adopt(&self, program: &Program) -> anyhow::Result<Box<dyn Running>> {
+        self.0.note_log(program);
+        let answer = self.0.ask(json!({ "do": "wait", "name": program.name, "millis": 0 }), ANSWER)?;
+        if let Some(ended) = answer["ended"].as_str() {
+            bail!("{} had ended before it was taken over ({ended})", program.name);
+        }
+        self.process(program, &answer)
+    }
+
+    fn run(&self, program: &Program, more: Vec<String>) -> anyhow::Result<String> {
+        let args = [program.args.clone(), more].concat();
+        Ok(self.0.measure(&Program { args, ..program.clone() })?.0)
+    }
+
+    fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()> {
+        let failed =
+            || format!("failed to copy {} from {} to {}", there.display(), self.0.ground.name(), here.display());
+        let mut file = File::create(here).with_context(failed)?;
+        let mut offset = 0;
+        loop {
+            let request = json!({ "do": "read", "path": there, "offset": offset, "length": CHUNK });
+            let answer = self.0.ask(request, ANSWER).with_context(failed)?;
+            let data = STANDARD.decode(answer["data"].as_str().unwrap_or_default()).with_context(failed)?;
+            file.write_all(&data).with_context(failed)?;
+            offset += data.len() as u64;
+            if data.is_empty() || offset >= answer["size"].as_u64().unwrap_or(0) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()> {
+        self.0.write(there, 0o600, content)
+    }
+
+    fn casualty(&self) -> Option<String> {
+        self.0.ground.casualty()
+    }
+
+    fn end(&self) {
+        self.0.ground.end();
+    }
+}
+
+impl AgentHost {
+    fn process(&self, program: &Program, answer: &Value) -> anyhow::Result<Box<dyn Running>> {
+        let (name, place) = (program.name.clone(), self.0.ground.name());
+        let pid = answer["pid"].as_i64().ok_or_else(|| anyhow!("{place} did not say which process {name} is"))?;
+        Ok(Box::new(Process { agent: Arc::clone(&self.0), name, pid }))
+    }
+}
+
+/// A component's process. It ends with its place; dropping this does nothing.
+struct Process {
+    agent: Arc<Agent>,
+    name: String,
+    pid: i64,
+}
+
+impl Running for Process {
+    fn ended(&mut self) -> Option<String> {
+        let ended = self.agent.shared.ended.lock().unwrap_or_else(|e| e.into_inner());
+        let status = ended.get(&(self.name.clone(), self.pid)).cloned();
+        status.or_else(|| Some(format!("{} is lost: {}", self.agent.ground.name(), self.agent.loss()?)))
+    }
+
+    fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
+        let request = json!({ "do": "signal", "name": self.name, "signal": signal.as_raw() });
+        self.agent.ask(request, ANSWER)?;
+        Ok(())
+    }
+
+    fn stop(&mut self, grace: Duration) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)?;
+        self.signal(Signal::CONT)?;
+        if self.gone(grace)? { Ok(()) } else { self.kill() }
+    }
+
+    fn kill(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::KILL)?;
+        if self.gone(AFTER_KILL)? { Ok(()) } else { bail!("{} is still there after SIGKILL", self.name) }
+    }
+}
+
+impl Process {
+    fn gone(&mut self, limit: Duration) -> anyhow::Result<bool> {
+        let millis = u64::try_from(limit.as_millis())?;
+        let request = json!({ "do": "wait", "name": self.name, "millis": millis });
+        let answer = self.agent.ask(request, limit + ANSWER)?;
+        let Some(status) = answer["ended"].as_str() else { return Ok(false) };
+        let mut ended = self.agent.shared.ended.lock().unwrap_or_else(|e| e.into_inner());
+        ended.insert((self.name.clone(), self.pid), status.to_owned());
+        Ok(true)
+    }
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<i64, SyncSender<Value>>> {
+        self.waiting.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn answered(&self, line: Value) {
+        if line.get("hello").is_some() {
+            *self.hello.lock().unwrap_or_else(|e| e.into_inner()) = true;
+        } else if let Some(waiting) = line["id"].as_i64().and_then(|id| self.waiting().remove(&id)) {
+            // Whoever asked may have given up meanwhile.
+            let _ = waiting.send(line);
+        } else {
+            self.noted(&line);
+        }
+    }
+
+    /// Whether it was a component's end.
+    fn noted(&self, line: &Value) -> bool {
+        let ended = (line["component"].as_str(), line["pid"].as_i64(), line["ended"].as_str());
+        let (Some(name), Some(pid), Some(status)) = ended else { return false };
+        self.ended.lock().unwrap_or_else(|e| e.into_inner()).insert((name.to_owned(), pid), status.to_owned());
+        true
+    }
+
+    fn said(&self, line: &Value, text: &[u8], files: &mut BTreeMap<String, File>) {
+        if self.noted(line) {
+            return;
+        }
+        let name = line["component"].as_str().unwrap_or_default().to_owned();
+        if !files.contains_key(&name) {
+            let path = self.logs.lock().unwrap_or_else(|e| e.into_inner()).get(&name).cloned();
+            let Some(file) = path.and_then(|path| File::options().create(true).append(true).open(path).ok()) else {
+                return;
+            };
+            files.insert(name.clone(), file);
+        }
+        if let Some(file) = files.get_mut(&name) {
+            // A full disk must not end the thread that reads: the components would stand still.
+            let _ = file.write_all(text);
+        }
+    }
+}
+
+/// Calls `each` with every line and the bytes that it announces.
+fn read_lines(from: UnixStream, mut each: impl FnMut(Value, &[u8])) {
+    let mut lines = BufReader::with_capacity(1 << 16, from);
+    let mut line = Vec::new();
+    let mut bytes = Vec::new();
+    while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+        if let Ok(value) = serde_json::from_slice::<Value>(&line) {
+            let announced = value["bytes"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            bytes.resize(announced, 0);
+            if lines.read_exact(&mut bytes).is_err() {
+                return;
+            }
+            each(value, &bytes);
+        }
+        line.clear();
+    }
+}

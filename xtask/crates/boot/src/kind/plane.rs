@@ -1,0 +1,447 @@
+//! One control plane as a cluster of Kind: on paper, made by kubeadm, and taken over.
+//!
+//! What kubeadm makes, an etcd, an apiserver, a controller manager and a scheduler, are static Pods. What a profile has
+//! beside them, further stores and apiservers, plugins, tools, is the same as with other providers, and runs in the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use model::{Artifact, Artifacts, Profile, ProfileInfo};
+use proc::RunDir;
+use proc::deadline::OnInterrupt;
+use proc::exec;
+use proc::run_dir::{make_private_dir, write_private_file};
+use xshell::{Shell, cmd};
+
+use super::clusters::{Clusters, Node};
+use super::config::{self, LOGS, Making, Mount, PROGRAMS, RUN, STAND_INS};
+use super::engine::{self, SHORT};
+use super::pods::{self, APISERVER, ETCD, Pod, SCHEDULER, SOCKETS};
+use super::service;
+use super::socket::{NodeGround, SocketHost};
+use super::{Ground, Request, ledger};
+use crate::agent::INIT;
+use crate::beside::Beside;
+use crate::component::Component;
+use crate::flags::{self, Flags};
+use crate::host::Program;
+use crate::members::{self, CONTROLLER_MANAGER};
+use crate::pki::{CA_KEY, Pki};
+use crate::plan::{self, ControlPlane, Door, Draft, Place, Plan, Root};
+
+/// A cluster is up in half a minute where nothing else runs.
+const CREATE: Duration = Duration::from_secs(600);
+/// What Kind itself waits for its node, as it writes it.
+const WAIT: &str = "300s";
+/// CoreDNS, after the node.
+const SETTLE: Duration = Duration::from_secs(180);
+/// Pods that are to end.
+const END: Duration = Duration::from_secs(120);
+/// Between TERM and KILL.
+const GRACE: Duration = Duration::from_secs(10);
+/// In the Pods that kubeadm has a Deployment make.
+const DNS: &str = "coredns";
+/// The first port in the node of what kubeadm knows nothing of.
+const FIRST_PORT: u16 = 18_000;
+/// Where systemd looks for units.
+const UNITS: &str = "/etc/systemd/system";
+const MANIFESTS: &str = "/etc/kubernetes/manifests";
+const KUBEADM_PKI: &str = "/etc/kubernetes/pki";
+/// etcd's, in the node.
+const DATABASE: &str = "/var/lib/etcd/member/snap/db";
+
+/// What of a member's flags makes it one of several.
+const OF_MEMBERS: [&str; 6] = [
+    "name",
+    "initial-cluster",
+    "initial-advertise-peer-urls",
+    "listen-peer-urls",
+    "heartbeat-interval",
+    "election-timeout",
+];
+/// What of an apiserver's flags kubeadm has to be told, beside the profile's own.
+const OF_APISERVER: [&str; 4] = ["etcd-prefix", "etcd-servers", "etcd-servers-overrides", "v"];
+/// Likewise, where nobody makes ServiceAccounts.
+const ADMISSION: &str = "disable-admission-plugins";
+/// What of a controller manager's flags kubeadm knows better.
+const OF_KUBEADM: [&str; 2] = ["kubeconfig", "secure-port"];
+
+/// A cluster that can be made.
+pub(super) struct Paper<'a> {
+    profile: &'a Profile,
+    whole: bool,
+    node: Node,
+    /// The node as a place of components.
+    host: Arc<SocketHost>,
+    pods: Vec<Pod>,
+    others: Others,
+    info: ProfileInfo,
+    /// The profile's private folder, there.
+    there: PathBuf,
+    data: Vec<(String, PathBuf)>,
+    /// What `kind create` is told.
+    file: PathBuf,
+    /// Kind writes it; it is nobody's.
+    kubeconfig: PathBuf,
+}
+
+/// What a profile has beside what kubeadm makes.
+struct Others {
+    stores: Vec<Component>,
+    plugins: Vec<Component>,
+    more_apiservers: Vec<Component>,
+    on_demand: Vec<Component>,
+    beside: Beside,
+}
+
+impl Others {
+    fn components(&self) -> impl Iterator<Item = &Component> {
+        let Others { stores, plugins, more_apiservers, on_demand, .. } = self;
+        [stores, plugins, more_apiservers, on_demand].into_iter().flatten()
+    }
+}
+
+/// What control planes are made with.
+pub(super) struct With<'a> {
+    pub(super) request: &'a Request<'a>,
+    /// With those of a published image, by name alone.
+    pub(super) artifacts: &'a Artifacts,
+    pub(super) run: &'a RunDir,
+    pub(super) ground: &'a Ground,
+    pub(super) pki: &'a Pki,
+    pub(super) factor: f64,
+    /// Whether control planes are to rest as soon as they are ready; whole clusters never do.
+    pub(super) resting: bool,
+}
+
+impl<'a> Paper<'a> {
+    pub(super) fn of(with: &With<'a>, profile: &'a Profile) -> anyhow::Result<Paper<'a>> {
+        let With { request, artifacts, run, pki, factor, .. } = *with;
+        let whole = profile.name == request.whole;
+        let name = ledger::name(run, &profile.name);
+        let node = Node { name, profile: profile.name.clone(), services: Vec::new() };
+        let under = Arc::new(NodeGround::new(&node.name, node.container()));
+        let sockets = run.private_dir(SOCKETS)?;
+        let socket = |name: &str| SocketHost::new(under.clone(), &sockets, pods::socket(name));
+        let host = Arc::new(socket(&node_agent(profile)));
+        let doors = doors(profile, whole)?;
+        let plan = Plan {
+            target: request.target,
+            artifacts,
+            pki,
+            run,
+            place: Place {
+                host: host.clone(),
+                factor,
+                listen: "0.0.0.0",
+                root: Root { here: run.private().to_owned(), there: RUN.into() },
+                doors: &|name| doors.get(name).copied().with_context(|| format!("{name} has no port")),
+                command: &|artifact: &Artifact| (Path::new(PROGRAMS).join(&artifact.component), Vec::new()),
+                width: 1,
+            },
+            node: None,
+        };
+        let draft = plan.draft(profile, 1)?;
+        let Draft {
+            mut stores, plugins, apiserver, more_apiservers, mut on_demand, beside, info, there, mut data, ..
+        } = draft;
+        let port = doors[&apiserver.name].outside;
+        let pod = |manifest, component: Component| {
+            let host = Arc::new(socket(&component.name));
+            Pod::new(manifest, component, host)
+        };
+        let mut pods = vec![pod(ETCD, stores.remove(0)), pod(APISERVER, apiserver)];
+        let serving = serving(&pki.seen_from(&plan.place.root));
+        for program in [CONTROLLER_MANAGER, SCHEDULER] {
+            let name = format!("{}/{program}", profile.name);
+            if whole {
+                let ready = format!("{}/healthz", flags::url(doors[&name].outside));
+                let mut component = plan.component(name, program, serving.clone(), ready)?;
+                component.needs_apiserver = true;
+                pods.push(pod(program, component));
+            } else if let Some(at) = on_demand.iter().position(|component| component.name == name) {
+                pods.push(pod(program, on_demand.remove(at)));
+            }
+        }
+        if let Some((_, file)) = data.first_mut() {
+            *file = DATABASE.into();
+        }
+        let services = if whole { service::of_node(request.image.is_published()) } else { Vec::new() };
+        let dir = run.private_dir(&format!("{}/kind", profile.name))?;
+        let paper = Paper {
+            profile,
+            whole,
+            node: Node { services, ..node },
+            host,
+            pods,
+            others: Others { stores, plugins, more_apiservers, on_demand, beside },
+            info,
+            there,
+            data,
+            file: dir.join("kind.yaml"),
+            kubeconfig: dir.join("kubeconfig"),
+        };
+        paper.write(with, &dir, &doors, port, &plan.place.root)?;
+        paper.make_logs()?;
+        Ok(paper)
+    }
+
+    /// What Kind and kubeadm are told; the apiserver is reached at `port`.
+    fn write(
+        &self,
+        with: &With<'_>,
+        dir: &Path,
+        doors: &BTreeMap<String, Door>,
+        port: u16,
+        root: &Root,
+    ) -> anyhow::Result<()> {
+        let patches = self.write_patches(dir)?;
+        let making = Making {
+            engine: &with.ground.engine,
+            version: &with.ground.release,
+            port,
+            doors: doors.values().copied().filter(|door| ![0, port].contains(&door.outside)).collect(),
+            mounts: self.mounts(with, dir)?,
+            flags: self.pods.iter().map(|pod| (pod.manifest, self.told(pod))).collect(),
+            patches: root.there(&patches),
+            whole: self.whole,
+            published: with.request.image.is_published(),
+        };
+        write_private_file(&self.file, config::cluster(&making).as_bytes())
+    }
+
+    fn components(&self) -> impl Iterator<Item = &Component> {
+        self.others.components().chain(self.pods.iter().map(|pod| &pod.component))
+    }
+
+    /// What kubeadm is told beside what it gives a Pod's program by itself.
+    fn told(&self, pod: &Pod) -> Flags {
+        let (profile, flags) = (self.profile, &pod.component.flags);
+        let wanted = |name: &str| match pod.manifest {
+            ETCD => {
+                let own = profile.stores.first().is_some_and(|store| store.flags.contains_key(name));
+                let several = profile.stores.first().is_some_and(|store| store.members > 1);
+                own || several && OF_MEMBERS.contains(&name)
+            }
+            APISERVER => {
+                let usual = OF_APISERVER.contains(&name) || name == ADMISSION && !self.whole;
+                usual || profile.apiserver.contains_key(name)
+            }
+            _ => !OF_KUBEADM.contains(&name),
+        };
+        flags.iter().filter(|(name, _)| wanted(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    fn write_patches(&self, dir: &Path) -> anyhow::Result<PathBuf> {
+        let folder = dir.join("patches");
+        make_private_dir(&folder)?;
+        for pod in &self.pods {
+            let file = folder.join(format!("{}+json.json", pod.manifest));
+            write_private_file(&file, pod.patch().to_string().as_bytes())?;
+        }
+        Ok(folder)
+    }
+
+    /// Files of this side in the node: the run's folders, the programs that run there, the CA, and the agent's unit.
+    fn mounts(&self, with: &With<'_>, dir: &Path) -> anyhow::Result<Vec<Mount>> {
+        let With { request, run, pki, .. } = *with;
+        let folder = |here: &Path, there: &str| Mount { here: here.into(), there: there.into(), read_only: false };
+        let file = |here: PathBuf, there: String| Mount { here, there, read_only: true };
+        let mut mounts = vec![folder(run.private(), RUN), folder(&run.logs(), LOGS)];
+        let built = |name: &str| {
+            let artifact = request.artifacts.by_component.get(name);
+            artifact.map(|artifact| artifact.path.clone()).with_context(|| format!("{name} was not built"))
+        };
+        for name in self.programs() {
+            mounts.push(file(built(&name)?, format!("{PROGRAMS}/{name}")));
+        }
+        for pod in &self.pods {
+            mounts.push(file(built(INIT)?, format!("{STAND_INS}/{}", pod.manifest)));
+        }
+        for ca in ["", "/etcd"] {
+            mounts.push(file(pki.ca.clone(), format!("{KUBEADM_PKI}{ca}/ca.crt")));
+            mounts.push(file(run.private().join(CA_KEY), format!("{KUBEADM_PKI}{ca}/ca.key")));
+        }
+        let orders = pods::orders(&node_agent(self.profile)).join(" ");
+        let unit = format!(
+            "[Unit]\nDescription=Agent of the harness\n\n[Service]\nEnvironment=\"{}={orders}\"\nExecStart={PROGRAMS}/{INIT}\n\
+             Restart=always\n",
+            pods::ORDERS
+        );
+        // A link in the folder of what a target wants cannot be mounted, and systemd takes nothing else there.
+        let wanted = format!("[Unit]\nWants={AGENT}\nAfter={AGENT}\n");
+        for (there, text) in [(AGENT.to_owned(), unit), (format!("kubelet.service.d/20-{AGENT}.conf"), wanted)] {
+            let here = dir.join(there.replace('/', "-"));
+            write_private_file(&here, text.as_bytes())?;
+            mounts.push(file(here, format!("{UNITS}/{there}")));
+        }
+        Ok(mounts)
+    }
+
+    /// The components of which something runs that is not on the image.
+    fn programs(&self) -> BTreeSet<String> {
+        let programs = self.components().map(|component| &component.program).chain(self.others.beside.tools.values());
+        let words = programs.flat_map(|Program { path, args, .. }| {
+            std::iter::once(path.as_path())
+                .chain(args.iter().map(Path::new))
+                .filter_map(|word| word.strip_prefix(PROGRAMS).ok())
+        });
+        words.map(|word| word.display().to_string()).chain([INIT.to_owned()]).collect()
+    }
+
+    /// What runs in the node is root's there, and its logs are to be ours.
+    fn make_logs(&self) -> anyhow::Result<()> {
+        for component in self.components() {
+            let log = &component.program.log;
+            std::fs::File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
+        }
+        Ok(())
+    }
+
+    /// `kind create cluster`, and meanwhile, as soon as there is a node, what the apiserver needs beside kubeadm's store.
+    pub(super) fn create(&mut self, request: &Request<'_>, clusters: &Clusters) -> anyhow::Result<()> {
+        clusters.add(&self.node)?;
+        let failed = AtomicBool::new(false);
+        let Paper { node, file, kubeconfig, host, others, .. } = self;
+        std::thread::scope(|scope| {
+            let early = scope.spawn(|| -> anyhow::Result<()> {
+                host.connect(CREATE, || failed.load(Ordering::SeqCst))?;
+                others.stores.iter_mut().chain(&mut others.plugins).try_for_each(Component::launch)
+            });
+            let (name, kind, image) = (&node.name, request.kind, &request.image.reference);
+            let sh = Shell::new()?;
+            let create = cmd!(
+                sh,
+                "{kind} create cluster --name {name} --config {file} --image {image} --kubeconfig {kubeconfig} --wait {WAIT} --retain"
+            );
+            let created = exec::run(create, CREATE)
+                .map_err(anyhow::Error::from)
+                .map_err(|error| clusters.with_last_words(error, node));
+            failed.store(created.is_err(), Ordering::SeqCst);
+            let early = early.join().map_err(|_| anyhow!("what goes before an apiserver panicked, a bug of ours"))?;
+            created.map(drop)?;
+            early
+        })?;
+        if self.whole { settle(&self.node) } else { Ok(()) }
+    }
+
+    /// Takes over what runs, and starts what is missing.
+    pub(super) fn take_over(self, resting: bool) -> anyhow::Result<ControlPlane> {
+        let Paper { profile, whole, node, host, pods, others, mut info, there, data, .. } = self;
+        let Others { stores, plugins, mut more_apiservers, on_demand, beside } = others;
+        let container = node.container();
+        let mut components = Vec::new();
+        let mut wanted = on_demand;
+        for Pod { manifest, mut component, host } in pods {
+            let text = engine::shell(&container, &format!("cat {MANIFESTS}/{manifest}.yaml"), SHORT)?;
+            component.flags = pods::flags(&text).with_context(|| format!("the manifest of {manifest} is odd"))?;
+            component.adopt()?;
+            if !whole {
+                host.quieten()?;
+            }
+            if component.on_demand {
+                component.stop()?;
+                wanted.push(component);
+            } else {
+                components.push(component);
+            }
+        }
+        if !whole {
+            leave_alone(&container, !profile.controllers.is_empty())?;
+        }
+        components.extend(stores.into_iter().chain(plugins));
+        let apiserver = components.iter().find(|component| component.is_apiserver());
+        info.flags = apiserver.context("kubeadm makes an apiserver")?.flags.clone();
+        info.token = None;
+        for another in &mut more_apiservers {
+            let port = another.flags.get(PORT).cloned().unwrap_or_default();
+            another.flags = info.flags.clone();
+            another.flags.insert(PORT.into(), port);
+            another.launch()?;
+        }
+        components.extend(more_apiservers);
+        components.iter_mut().try_for_each(|component| component.wait_ready(OnInterrupt::Stop))?;
+        node.services.iter().try_for_each(|service| service.wait(&container))?;
+        if resting && !whole {
+            plan::rest(components.iter_mut())?;
+        }
+        components.extend(wanted);
+        Ok(ControlPlane { info, there, components, beside, data, host })
+    }
+}
+
+/// Of an apiserver.
+const PORT: &str = "secure-port";
+/// The unit of the node's agent.
+const AGENT: &str = "archproof.service";
+
+/// The name of the agent that is a service of the node.
+fn node_agent(profile: &Profile) -> String {
+    format!("{}/node", profile.name)
+}
+
+/// Ports in the node and here: kubeadm's own, and others for what it does not know. Peers are reached only inside.
+fn doors(profile: &Profile, whole: bool) -> anyhow::Result<BTreeMap<String, Door>> {
+    let mut names = members::listeners(std::slice::from_ref(profile));
+    let of = |program: &str| format!("{}/{program}", profile.name);
+    let managers = [(of(CONTROLLER_MANAGER), 10_257), (of(SCHEDULER), 10_259)];
+    if whole {
+        names.extend(managers.iter().map(|(name, _)| name.clone()));
+    }
+    let etcd = profile.stores.first().and_then(|store| members::stores(profile, store).into_iter().next());
+    let etcd = etcd.context("a profile has at least one store")?;
+    let mut kubeadms = BTreeMap::from([(format!("{etcd}/peer"), 2380), (etcd, 2379), (of(APISERVER), 6443)]);
+    kubeadms.extend(managers);
+    let mut doors = BTreeMap::new();
+    for (name, port) in names.into_iter().zip(FIRST_PORT..) {
+        let outside = if name.ends_with("/peer") { 0 } else { proc::ports::free()? };
+        let inside = kubeadms.get(&name).copied().unwrap_or(port);
+        doors.insert(name, Door { inside, outside });
+    }
+    Ok(doors)
+}
+
+/// Reached from outside the node, and without another one to be elected against: who loses an election ends, and only
+/// kubelet would start it again.
+fn serving(pki: &Pki) -> Flags {
+    let flags = [
+        ("bind-address", "0.0.0.0".to_owned()),
+        ("leader-elect", "false".to_owned()),
+        ("tls-cert-file", pki.server.cert.display().to_string()),
+        ("tls-private-key-file", pki.server.key.display().to_string()),
+    ];
+    flags.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Waits for CoreDNS: a cluster is not whole without names.
+fn settle(node: &Node) -> anyhow::Result<()> {
+    let limit = SETTLE.as_secs();
+    let script = format!(
+        "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system wait --for condition=Available --timeout {limit}s \
+         deployment/coredns"
+    );
+    engine::wait(&node.container(), &script, SETTLE * 2).context("CoreDNS did not become available")
+}
+
+/// Ends what would write beside the checks, and what keeps it: of the control plane only etcd and the apiserver stay. kubelet
+/// and containerd, which look at each Pod every second, were more than a third of what a dozen idle control planes cost.
+/// What the Pods print nobody reads from then on.
+fn leave_alone(container: &str, keep_controllers: bool) -> anyhow::Result<()> {
+    let mut others = vec![SCHEDULER, DNS];
+    if !keep_controllers {
+        others.push(CONTROLLER_MANAGER);
+    }
+    let script = format!(
+        "systemctl stop kubelet; systemctl stop kube-proxy.path kube-proxy 2>/dev/null || true; for id in $(crictl ps --quiet \
+         --name '^({})$'); do crictl stop --timeout {} $id >/dev/null; done; systemctl stop containerd",
+        others.join("|"),
+        GRACE.as_secs()
+    );
+    engine::shell(container, &script, END)
+        .map(drop)
+        .context("kubelet and what it runs beside the apiserver did not end")
+}

@@ -1,0 +1,147 @@
+//! The static Pods that kubeadm makes: in each the agent runs the program, so that it can be killed, held and started again
+//! with other flags without kubelet.
+//!
+//! kubelet is no keeper for that: it looks at a Pod that has ended once more after up to twenty seconds, and where the store
+//! is away it takes half a minute for anything ("Housekeeping took longer than expected").
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::config::{LOGS, PROGRAMS, RUN, STAND_INS};
+use super::socket::SocketHost;
+use crate::component::Component;
+use crate::flags::Flags;
+
+pub(super) const ETCD: &str = "etcd";
+pub(super) const APISERVER: &str = "kube-apiserver";
+pub(super) const SCHEDULER: &str = "kube-scheduler";
+
+/// Of the agents' sockets, below the run's private folder.
+pub(super) const SOCKETS: &str = "agents";
+
+/// A component that kubeadm runs, by its manifest.
+pub(super) struct Pod {
+    pub(super) manifest: &'static str,
+    pub(super) component: Component,
+    pub(super) host: Arc<SocketHost>,
+}
+
+impl Pod {
+    /// The program is the image's, whatever else stands before it.
+    pub(super) fn new(manifest: &'static str, mut component: Component, host: Arc<SocketHost>) -> Pod {
+        component.move_to(host.clone());
+        let ours = Path::new(PROGRAMS).join(manifest);
+        let program = &mut component.program;
+        if program.path == ours {
+            program.path = manifest.into();
+        }
+        let ours = ours.display().to_string();
+        program.args.iter_mut().filter(|word| **word == ours).for_each(|word| *word = manifest.to_owned());
+        Pod { manifest, component, host }
+    }
+
+    /// What kubeadm does to its manifest: <https://datatracker.ietf.org/doc/html/rfc6902>
+    pub(super) fn patch(&self) -> Value {
+        let program = &self.component.program;
+        let path = program.path.display().to_string();
+        let words = std::iter::once(&path).chain(&program.args).filter(|word| *word != self.manifest);
+        let orders = orders(&self.component.name);
+        let orders: Vec<&str> = orders.iter().chain([&self.component.name]).chain(words).map(String::as_str).collect();
+        // kubeadm refuses to start with a Pod "which has no container command starting with kube-apiserver".
+        let env = json!([
+            {"name": "PATH", "value": format!("{STAND_INS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")},
+            {"name": ORDERS, "value": orders.join(" ")},
+        ]);
+        let add = |path: &str, value: Value| json!({"op": "add", "path": format!("/spec/{path}"), "value": value});
+        let mut patch = vec![
+            add("containers/0/env", env),
+            // Else kubelet ends what a check holds.
+            json!({"op": "remove", "path": "/spec/containers/0/livenessProbe"}),
+        ];
+        for (name, folder) in [("stand-ins", STAND_INS), ("programs", PROGRAMS), ("run", RUN), ("logs", LOGS)] {
+            patch.push(add("volumes/-", json!({"name": name, "hostPath": {"path": folder, "type": "Directory"}})));
+            patch.push(add("containers/0/volumeMounts/-", json!({"name": name, "mountPath": folder})));
+        }
+        json!(patch)
+    }
+}
+
+/// The variable with the agent's orders; see its `container.go`.
+pub(super) const ORDERS: &str = "ARCHPROOF_AGENT";
+
+/// The agent's socket and the folder of its logs.
+pub(super) fn orders(name: &str) -> [String; 2] {
+    [format!("{RUN}/{SOCKETS}/{}", socket(name)), LOGS.into()]
+}
+
+pub(super) fn socket(name: &str) -> String {
+    name.replace('/', ".")
+}
+
+/// The flags in a manifest.
+pub(super) fn flags(manifest: &str) -> anyhow::Result<Flags> {
+    let manifest: Value = serde_yaml::from_str(manifest)?;
+    let words =
+        manifest["spec"]["containers"][0]["command"].as_array().context("its first container has no command")?;
+    let words = words.iter().filter_map(Value::as_str);
+    let flags = words.filter_map(|word| word.strip_prefix("--")?.split_once('='));
+    Ok(flags.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use reqwest::blocking::Client;
+
+    use super::*;
+    use crate::component::{Ready, Times};
+    use crate::host::Program;
+    use crate::kind::socket::NodeGround;
+
+    fn pod(path: &str, args: &[&str]) -> Pod {
+        tls::install();
+        let program = Program {
+            name: "json/etcd-main".into(),
+            path: path.into(),
+            args: args.iter().map(ToString::to_string).collect(),
+            env: BTreeMap::new(),
+            log: "/dev/null".into(),
+        };
+        let ready = Ready { client: Client::new(), url: String::new(), status: 200, factor: 1.0 };
+        let times = Times { start: Duration::ZERO, grace: Duration::ZERO };
+        let ground = Arc::new(NodeGround::new("json", "json-control-plane".into()));
+        let host = Arc::new(SocketHost::new(ground, Path::new("/"), socket("json/etcd-main")));
+        Pod::new(ETCD, Component::new(program, BTreeMap::new(), ready, times, host.clone()), host)
+    }
+
+    /// What the agent is told.
+    fn told(pod: &Pod) -> String {
+        let patch = pod.patch();
+        patch[0]["value"][1]["value"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_program_of_a_pod_is_that_of_its_image() {
+        let plain = pod("/kind/programs/etcd", &[]);
+        assert_eq!(plain.component.program.path.to_str(), Some("etcd"));
+        assert_eq!(told(&plain), "/kind/run/agents/json.etcd-main /kind/logs json/etcd-main");
+        let slow = pod("/kind/programs/faults", &["slow-disk", "/kind/run/json/1/delay", "/kind/programs/etcd"]);
+        assert_eq!(slow.component.program.args[2], "etcd");
+        let wrapper = "/kind/programs/faults slow-disk /kind/run/json/1/delay";
+        assert_eq!(told(&slow), format!("{} {wrapper}", told(&plain)));
+    }
+
+    #[test]
+    fn flags_of_a_manifest_are_read() {
+        let manifest =
+            "kind: Pod\nspec:\n  containers:\n  - command:\n    - kube-apiserver\n    - --a=1\n    - --b=c=2\n";
+        let expected = [("a", "1"), ("b", "c=2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(flags(manifest).unwrap(), expected.into());
+        assert!(flags("kind: Pod\n").is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! Places of a node in which an agent runs components: the node itself, and each of its static Pods. Their agents listen on
+//! sockets in a folder that both sides see.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use proc::deadline::{OnInterrupt, Probe, until};
+use serde_json::json;
+
+use super::engine;
+use crate::agent::{ANSWER, Agent, AgentHost, Ground};
+use crate::host::{Host, Program, Running};
+
+/// For an agent that runs to answer.
+const CONNECT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A node, as the ground under agents.
+pub(super) struct NodeGround {
+    /// "the node archproof-…-default".
+    name: String,
+    container: String,
+}
+
+impl NodeGround {
+    pub(super) fn new(cluster: &str, container: String) -> NodeGround {
+        NodeGround { name: format!("the node {cluster}"), container }
+    }
+}
+
+impl Ground for NodeGround {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Docker would know, at the price of a process for each question. A node that dies closes the channels of its agents.
+    fn casualty(&self) -> Option<String> {
+        None
+    }
+
+    fn last_words(&self) -> Option<String> {
+        Some(match engine::runs(&self.container) {
+            true => "an agent in it has ended".into(),
+            false => format!("the container {} does not run any more", self.container),
+        })
+    }
+
+    /// It ends as a cluster.
+    fn end(&self) {}
+}
+
+/// A place whose agent is connected to when it is needed first.
+pub(super) struct SocketHost {
+    ground: Arc<NodeGround>,
+    /// Of the socket, on this side.
+    folder: PathBuf,
+    socket: String,
+    agent: Mutex<Option<AgentHost>>,
+}
+
+impl SocketHost {
+    pub(super) fn new(ground: Arc<NodeGround>, folder: &Path, socket: String) -> SocketHost {
+        SocketHost { ground, folder: folder.to_owned(), socket, agent: Mutex::new(None) }
+    }
+
+    /// Waits until the agent answers, or until there is no hope any more.
+    pub(super) fn connect(&self, limit: Duration, hopeless: impl Fn() -> bool) -> anyhow::Result<AgentHost> {
+        let mut agent = self.agent.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(agent) = &*agent {
+            return Ok(agent.clone());
+        }
+        let what = format!("the agent {} of {} to answer", self.socket, self.ground.name());
+        let mut tried: Option<Agent> = None;
+        let found = until(&what, limit, LOOK_EVERY, OnInterrupt::Stop, || {
+            if hopeless() {
+                return Probe::Hopeless(anyhow!("its cluster was not made"));
+            }
+            match tried.take() {
+                Some(agent) if agent.has_greeted() => return Probe::Ready(agent),
+                Some(agent) if agent.is_open() => tried = Some(agent),
+                _ => match self.try_connect() {
+                    Ok(agent) => tried = Some(agent),
+                    Err(error) => return Probe::NotYet(format!("{error:#}")),
+                },
+            }
+            Probe::NotYet("it is connected, and says nothing".into())
+        })?;
+        Ok(agent.insert(AgentHost(Arc::new(found))).clone())
+    }
+
+    /// Lets what is printed there go into files alone.
+    pub(super) fn quieten(&self) -> anyhow::Result<()> {
+        self.agent()?.0.ask(json!({ "do": "quiet" }), ANSWER)?;
+        Ok(())
+    }
+
+    fn try_connect(&self) -> anyhow::Result<Agent> {
+        let folder = File::open(&self.folder).with_context(|| format!("failed to open {}", self.folder.display()))?;
+        // Through the descriptor, because the folder's path may be too long for a socket's address.
+        let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_raw_fd()));
+        path.push(&self.socket);
+        let stream = UnixStream::connect(&path).with_context(|| format!("failed to connect to {}", self.socket))?;
+        Agent::new(self.ground.clone(), stream, None)
+    }
+
+    fn agent(&self) -> anyhow::Result<AgentHost> {
+        self.connect(CONNECT, || false)
+    }
+}
+
+impl Host for SocketHost {
+    fn start(&self, program: &Program, flags: Vec<String>) -> anyhow::Result<Box<dyn Running>> {
+        self.agent()?.start(program, flags)
+    }
+
+    fn adopt(&self, program: &Program) -> anyhow::Result<Box<dyn Running>> {
+        self.agent()?.adopt(program)
+    }
+
+    fn run(&self, program: &Program, args: Vec<String>) -> anyhow::Result<String> {
+        self.agent()?.run(program, args)
+    }
+
+    fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()> {
+        self.agent()?.fetch(there, here)
+    }
+
+    fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()> {
+        self.agent()?.write(there, content)
+    }
+
+    fn casualty(&self) -> Option<String> {
+        self.ground.casualty()
+    }
+
+    fn end(&self) {
+        self.ground.end();
+    }
+}
