@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use model::{Artifact, Artifacts, Profile, ProfileInfo, ProfileStore, StoreInfo, StoreKind, StoreWrapper, Target};
+use model::{
+    Artifact, Artifacts, ClusterInfo, Profile, ProfileInfo, ProfileStore, StoreInfo, StoreKind, StoreWrapper, Target,
+};
 use proc::RunDir;
 use proc::deadline::OnInterrupt;
 use proc::run_dir::write_private_file;
@@ -113,8 +115,7 @@ pub(crate) struct ControlPlane {
     pub(crate) host: Arc<dyn Host>,
 }
 
-/// A machine so much slower than the reference lets control planes rest.
-pub(crate) const SLOW: f64 = 4.0;
+pub(crate) const SLOW: f64 = ClusterInfo::SLOW;
 /// More than that at a time, and the waiting in one no longer fills the gaps in the others.
 pub(crate) const AWAKE: usize = 3;
 

@@ -44,6 +44,12 @@ pub struct ClusterInfo {
     pub node: Option<NodeInfo>,
 }
 
+impl ClusterInfo {
+    /// From this factor on a machine is slow, as an emulated one is: control planes rest, servers are spared work, and cases
+    /// wait more than they work.
+    pub const SLOW: f64 = 4.0;
+}
+
 /// A node of one of the control planes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {

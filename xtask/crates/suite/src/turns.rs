@@ -6,13 +6,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::ProfileInfo;
+use model::{ClusterInfo, ProfileInfo};
 use tokio::sync::Semaphore;
 
 use crate::selection::Case;
-
-/// A machine of this factor is an emulated one.
-const SLOW: f64 = 4.0;
 
 /// Who shares the places for cases that run at the same time.
 pub(crate) enum Slots {
@@ -26,7 +23,7 @@ impl Slots {
     /// `factor` is that of the cluster.
     pub(crate) fn new(jobs: usize, awake: Option<usize>, factor: f64) -> Slots {
         // More than their share on a slow machine, whose deadlines bear it: many cases wait most of the time.
-        let all = if factor < SLOW { jobs } else { 2 * jobs };
+        let all = if factor < ClusterInfo::SLOW { jobs } else { 2 * jobs };
         match awake {
             None => Slots::All(Arc::new(Semaphore::new(jobs.max(1)))),
             Some(awake) => Slots::Each((all / awake.max(1)).clamp(1, jobs.max(1))),
@@ -58,6 +55,8 @@ pub(crate) fn in_order<'a>(cases: &'a [Case], profiles: &'a BTreeMap<String, Pro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SLOW: f64 = ClusterInfo::SLOW;
 
     #[test]
     fn few_that_are_awake_have_places_of_their_own() {

@@ -81,8 +81,8 @@ pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str)
     )
 }
 
-/// Sets the machine's values back, and removes Kind's network, when nobody has a cluster any more. What could not be set back is noted again, for the
-/// next run: it would else take what kubelet has set for what the machine had.
+/// Sets the machine's values back, and removes Kind's network, when nobody has a cluster any more. What could not be set
+/// back is noted again, for the next run: it would else take what kubelet has set for what the machine had.
 pub(super) fn set_back(cache: &Path, name: &str, sysctls: &[(String, String)], image: &str) -> anyhow::Result<()> {
     if !notes(cache).is_empty() {
         return Ok(());

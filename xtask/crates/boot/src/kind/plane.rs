@@ -309,7 +309,10 @@ impl<'a> Paper<'a> {
         let Paper { node, file, kubeconfig, host, others, .. } = self;
         std::thread::scope(|scope| {
             let early = scope.spawn(|| -> anyhow::Result<()> {
-                host.connect(CREATE, || failed.load(Ordering::SeqCst))?;
+                if let Err(error) = host.connect(CREATE, || failed.load(Ordering::SeqCst)) {
+                    // Of a cluster that was not made Kind says why.
+                    return if failed.load(Ordering::SeqCst) { Ok(()) } else { Err(error) };
+                }
                 others.stores.iter_mut().chain(&mut others.plugins).try_for_each(Component::launch)
             });
             let (name, kind, image) = (&node.name, request.kind, &request.image.reference);
@@ -323,8 +326,8 @@ impl<'a> Paper<'a> {
                 .map_err(|error| clusters.with_last_words(error, node));
             failed.store(created.is_err(), Ordering::SeqCst);
             let early = early.join().map_err(|_| anyhow!("what goes before an apiserver panicked, a bug of ours"))?;
-            created.map(drop)?;
-            early
+            // First: without it kubeadm waits in vain, and knows no reason.
+            early.and(created.map(drop))
         })?;
         if self.whole { settle(&self.node) } else { Ok(()) }
     }
