@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use boot::{Booted, Topology};
 use model::{
-    Artifact, Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StoreKind, StoredResource,
+    Artifact, Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StorageTable, StoreKind,
     Target,
 };
 use proc::progress::timestamp as now;
@@ -26,7 +26,7 @@ use crate::timelines;
 use crate::turn::Turn;
 
 /// Where resources are stored, and what fixed objects are stored as, in the minor of an apiserver.
-pub(crate) type Tables = (Vec<StoredResource>, Vec<GoldenValue>);
+pub(crate) type Tables = (StorageTable, Vec<GoldenValue>);
 
 /// Everything a run is made from.
 pub(crate) struct Job<'a> {
@@ -103,8 +103,8 @@ fn tested(job: &Job<'_>, booted: &Booted, log: &EventLog, sink: &Sink) -> Result
         return Ok(());
     }
     phase(log, "suite", Exit::Infrastructure, || {
-        let (resources, golden) = (job.tables)(&booted.versions);
-        let plan = suite::Plan { cases: job.cases.clone(), unfit: job.unfit.clone(), resources, golden };
+        let (table, golden) = (job.tables)(&booted.versions);
+        let plan = suite::Plan { cases: job.cases.clone(), unfit: job.unfit.clone(), table, golden };
         suite::run(&booted.cluster, plan, &job.options, Arc::clone(sink))
     })
 }

@@ -32,7 +32,7 @@ use std::sync::OnceLock;
 use ::targets::Catalogue;
 use anyhow::{Context, anyhow};
 use boot::Topology;
-use model::{Artifacts, Exit, Profile, Source, Target};
+use model::{Artifacts, Exit, Profile, Source, StorageTable, Target};
 use serde::Serialize;
 
 use crate::args::{ProviderArg, ProviderOptions, SourceOptions};
@@ -141,13 +141,20 @@ pub(crate) fn has_tables(catalogue: &Catalogue, sources: &SourceOptions) -> Resu
     Ok(())
 }
 
-/// The storage table and the golden values for the apiserver among these versions; those for the default release where it
-/// tells none, or one that is in no table.
+/// The storage table and the golden values for the apiserver among these versions. Where its release has no table the rows
+/// are those of the default release: a tree of one's own, a published image and a cluster of somebody else may have any.
 pub(crate) fn tables(catalogue: &Catalogue, versions: &BTreeMap<String, String>) -> Tables {
-    let runs = versions.get("kube-apiserver").map(String::as_str);
+    let runs = versions.get("kube-apiserver").map_or("unknown", String::as_str);
     let default = || catalogue.set("kubernetes").ok()?.default_release().map(|release| release.minor.as_str());
-    let release = runs.filter(|version| catalogue.resources(version).is_ok()).or_else(default).unwrap_or_default();
-    (catalogue.resources(release).map(<[_]>::to_vec).unwrap_or_default(), catalogue.golden(release).to_vec())
+    let (rows, lacks) = match catalogue.resources(runs) {
+        Ok(rows) => (rows, None),
+        Err(unknown) => {
+            let valid = unknown.valid.join(", ");
+            let lacks = format!("the storage table of Kubernetes {runs}; targets/resources/ has those of {valid}");
+            (catalogue.resources(default().unwrap_or_default()).unwrap_or_default(), Some(lacks))
+        }
+    };
+    (StorageTable { rows: rows.to_vec(), lacks }, catalogue.golden(runs).to_vec())
 }
 
 /// What is booted, and by whom.
@@ -199,4 +206,33 @@ pub(crate) fn with_go<'a>(paths: &Paths, mut request: ::build::Request<'a>) -> a
         request.go = Some(go);
     }
     Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn tables_of(version: &str) -> Tables {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+        let versions = BTreeMap::from([("kube-apiserver".to_owned(), version.to_owned())]);
+        tables(&Catalogue::load(&folder).unwrap(), &versions)
+    }
+
+    #[test]
+    fn a_release_has_tables_of_its_own_or_none_that_it_is_judged_by() {
+        let (known, golden) = tables_of("v1.36.3");
+        assert_eq!(known.lacks, None);
+        assert!(!golden.is_empty());
+
+        let (borrowed, golden) = tables_of("v1.99.0-alpha.1");
+        let lacks = borrowed.lacks.unwrap();
+        assert!(
+            lacks.starts_with("the storage table of Kubernetes v1.99.0-alpha.1; targets/resources/ has"),
+            "{lacks}"
+        );
+        assert!(!borrowed.rows.is_empty());
+        assert_eq!(golden, []);
+    }
 }

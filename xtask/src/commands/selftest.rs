@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use boot::Booted;
-use model::{Action, Cluster, Event, Exit, GoldenValue, Outcome, StoreInfo, StoredResource};
+use model::{Action, Cluster, Event, Exit, GoldenValue, Outcome, StorageTable, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use proc::{RunDir, interrupt, progress};
 use serde::Serialize;
@@ -61,7 +61,7 @@ type Outcomes = (BTreeMap<String, Outcome>, Duration);
 /// What all runs of the suite have in common.
 struct Field<'a> {
     booted: &'a Booted,
-    resources: &'a [StoredResource],
+    table: &'a StorageTable,
     golden: &'a [GoldenValue],
     run: &'a RunDir,
     seed: u64,
@@ -87,10 +87,10 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let label = format!("{}-{}-selftest", target.name, chosen.name());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
-    let (resources, golden) = super::tables(&catalogue, &booted.versions);
+    let (table, golden) = super::tables(&catalogue, &booted.versions);
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
-    let field = Field { booted: &booted, resources: &resources, golden: &golden, run: &run, seed };
+    let field = Field { booted: &booted, table: &table, golden: &golden, run: &run, seed };
     let rows = field.all(&field.possible(mutants));
     let taken_down = booted.end(None);
     let rows = rows.or_exit(Exit::Infrastructure)?;
@@ -285,12 +285,8 @@ impl Field<'_> {
             values: self.run.values().join(name),
             repeat: format!("cargo xtask selftest --mutant {name} --seed {}", self.seed),
         };
-        let plan = Plan {
-            cases: cases.to_vec(),
-            unfit: Vec::new(),
-            resources: self.resources.to_vec(),
-            golden: self.golden.to_vec(),
-        };
+        let plan =
+            Plan { cases: cases.to_vec(), unfit: Vec::new(), table: self.table.clone(), golden: self.golden.to_vec() };
         suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite broke off on `{name}`"))?;
         let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(|e| e.into_inner()));
         Ok((outcomes, begin.elapsed()))

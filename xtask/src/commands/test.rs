@@ -179,13 +179,8 @@ fn tested(
 ) -> Result<(), Exit> {
     let existing = tell_connected(connected, begin, log)?;
     let tested = phase(log, "suite", Exit::Infrastructure, || {
-        let release = existing.versions.get("kube-apiserver").map_or("", |version| version.trim_start_matches('v'));
-        let plan = Plan {
-            cases: job.cases.clone(),
-            unfit: Vec::new(),
-            resources: job.catalogue.resources(release).map(<[_]>::to_vec).unwrap_or_default(),
-            golden: job.catalogue.golden(release).to_vec(),
-        };
+        let (table, golden) = super::tables(job.catalogue, &existing.versions);
+        let plan = Plan { cases: job.cases.clone(), unfit: Vec::new(), table, golden };
         let expected = Expectations::of(&job.catalogue.expectations, circumstances(&existing));
         let sink = Arc::clone(log);
         let ended = suite::run(

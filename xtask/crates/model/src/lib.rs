@@ -43,7 +43,7 @@ pub use matrix::{Ci, MatrixData, Mode, Owner, Quick, Runner, Way};
 pub use node::{Identity, Node, NodeCondition, NodeDisk, NodeObject, NodeProcess};
 pub use outcome::{Level, Outcome};
 pub use requests::{FieldKind, FormField, RequestData, RequestForm};
-pub use resource::{Resource, StoredResource};
+pub use resource::{Resource, StorageTable, StoredResource};
 pub use runners::{Agent, Cloud, Download, Machinery, Provider, RunnerData, ServerShape};
 pub use secret::Secret;
 pub use store::StoreKind;

@@ -30,6 +30,15 @@ pub struct StoredResource {
     pub stub: String,
 }
 
+/// What a release stores, as `targets/resources/` has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageTable {
+    pub rows: Vec<StoredResource>,
+    /// Where the server's release has no table: what is missing, in words. The rows are then those of another release,
+    /// good for objects that every release serves, and for nothing that speaks of all resources.
+    pub lacks: Option<String>,
+}
+
 impl Resource {
     /// The collection's path: `/api/v1/namespaces/x/configmaps`. `namespace` is ignored for cluster-scoped resources.
     pub fn path(&self, namespace: Option<&str>) -> String {

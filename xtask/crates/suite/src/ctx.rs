@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use http::Method;
 use model::history::Verb;
-use model::{Action, Cluster, NodeInfo, ProfileInfo, Resource, StoredResource};
+use model::{Action, Cluster, NodeInfo, ProfileInfo, Resource, StorageTable, StoredResource};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -36,8 +36,7 @@ pub struct Ground {
     pub profile: ProfileInfo,
     /// By store name.
     pub stores: BTreeMap<String, (Store, Recorder)>,
-    /// The table of stored resources for the server's minor version.
-    pub resources: Arc<Vec<StoredResource>>,
+    pub table: Arc<StorageTable>,
     /// What stored values are compared with.
     pub compared: Arc<crate::engine::Compared>,
 }
@@ -321,6 +320,14 @@ impl Ctx {
     pub(crate) fn image(&self, name: &str) -> Result<&str, Stop> {
         let image = self.node().and_then(|node| node.images.get(name));
         image.map(String::as_str).ok_or_else(|| Stop::Skipped { need: format!("{NODE}, with the image `{name}`") })
+    }
+
+    /// A row for each resource that the server's release stores, and none beside; a skip where the release has no table.
+    pub(crate) fn table(&self) -> Result<&[StoredResource], Stop> {
+        match &self.ground.table.lacks {
+            None => Ok(&self.ground.table.rows),
+            Some(need) => Err(Stop::Skipped { need: need.clone() }),
+        }
     }
 
     // The raw store.

@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use futures::FutureExt;
 use futures::future::join_all;
 use model::history::History;
-use model::{Cluster, Control, ControlError, Event, GoldenValue, Outcome, ProfileInfo, StoredResource};
+use model::{Cluster, Control, ControlError, Event, GoldenValue, Outcome, ProfileInfo, StorageTable};
 use proc::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -35,9 +35,8 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// Cases for which the cluster has no control plane, with what they need.
     pub unfit: Vec<(Case, String)>,
-    /// The table of stored resources for the server's minor version.
-    pub resources: Vec<StoredResource>,
-    /// The bytes that stored values of that release must have.
+    pub table: StorageTable,
+    /// The bytes that stored values of the server's release must have; empty where they are not known.
     pub golden: Vec<GoldenValue>,
 }
 
@@ -102,7 +101,7 @@ struct Field {
 /// What all profiles of a run share.
 struct Run {
     clock: Clock,
-    resources: Arc<Vec<StoredResource>>,
+    table: Arc<StorageTable>,
     compared: Arc<Compared>,
     slots: Slots,
     /// Profiles at the same time.
@@ -133,7 +132,7 @@ impl Engine<'_> {
         }
         let all = Run {
             clock: Clock::start(),
-            resources: Arc::new(plan.resources.clone()),
+            table: Arc::new(plan.table.clone()),
             compared: Arc::new(Compared { golden: plan.golden.clone(), values: self.options.values.clone() }),
             slots: Slots::new(self.options.jobs, self.cluster.info.awake, self.cluster.info.factor),
             awake: Semaphore::new(self.cluster.info.awake.unwrap_or(Semaphore::MAX_PERMITS)),
@@ -199,7 +198,7 @@ impl Engine<'_> {
             cluster: self.cluster.clone(),
             profile: profile.clone(),
             stores,
-            resources: Arc::clone(&all.resources),
+            table: Arc::clone(&all.table),
             compared: Arc::clone(&all.compared),
         });
         Ok(Field { ground, collectors, slots: all.slots.of_profile() })

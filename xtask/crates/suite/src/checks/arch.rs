@@ -75,7 +75,7 @@ async fn discovery_hash(ctx: &Ctx) -> Verdict {
     if !gate_is_on(ctx, HASH_GATE).await? {
         return Err(Stop::Skipped { need: format!("the feature gate {HASH_GATE}") });
     }
-    let rows = ctx.ground.resources.as_slice();
+    let rows = ctx.table()?;
     let groups: BTreeSet<String> = rows.iter().map(|row| row.resource.api_root()).collect();
     let mut hashes = BTreeMap::new();
     for root in groups {

@@ -69,7 +69,7 @@ async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<Doomed, Stop> {
         (fruits.clone(), Object::new(fruits, "apple")),
         (CONFIG_MAPS.clone(), config_map("held").with("metadata.finalizers", json!([HOLD]))),
     ];
-    for row in ctx.ground.resources.iter().filter(|row| row.resource.namespaced) {
+    for row in ctx.table()?.iter().filter(|row| row.resource.namespaced) {
         objects.push((row.resource.clone(), samples::object(row, &row.name, &name)?));
     }
     let mut doomed = Doomed { name, keys: Vec::new(), held: Vec::new() };

@@ -47,10 +47,7 @@ const AT_ONCE: usize = 8;
 
 async fn sweep(ctx: &Ctx) -> Verdict {
     let served = served(ctx).await?;
-    let rows = ctx.ground.resources.as_slice();
-    if rows.is_empty() {
-        return Err(anyhow!("there is no table of stored resources for this release").into());
-    }
+    let rows = ctx.table()?;
     none_of(&table_faults(rows, &served.persisted), "The table and discovery do not agree")?;
     let made = create_all(ctx, rows).await?;
     in_their_places(ctx, &made).await?;

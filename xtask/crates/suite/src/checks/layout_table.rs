@@ -57,18 +57,12 @@ const AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;
 
 /// The row of a resource, in its first version.
 pub(super) fn row<'a>(ctx: &'a Ctx, group: &str, plural: &str) -> anyhow::Result<&'a StoredResource> {
-    rows(ctx)?
+    ctx.ground
+        .table
+        .rows
         .iter()
         .find(|row| row.resource.group == group && row.resource.plural == plural)
         .with_context(|| format!("the release's table has no row for `{group}/{plural}`"))
-}
-
-fn rows(ctx: &Ctx) -> anyhow::Result<&[StoredResource]> {
-    let rows = ctx.ground.resources.as_slice();
-    if rows.is_empty() {
-        bail!("there is no table of stored resources for this release");
-    }
-    Ok(rows)
 }
 
 /// The row's stub in the case's namespace, under a name that no other case uses, in nobody's way.
@@ -119,7 +113,7 @@ async fn special_prefixes(ctx: &Ctx) -> Verdict {
     let prefix = &ctx.profile().prefix;
     let namespace = ctx.namespace().await?;
     let mut placed = Vec::new();
-    for row in rows(ctx)?.iter().filter(|row| !has_own_server(&row.resource)) {
+    for row in ctx.table()?.iter().filter(|row| !has_own_server(&row.resource)) {
         let made = ctx.create(&row.resource, &own_stub(ctx, row).await?).await?;
         let by_rule = Resource { stored_at: prefix_by_rule(&row.resource), ..row.resource.clone() };
         placed.push((by_rule.key(prefix, namespace, made.name()), made));
@@ -148,7 +142,7 @@ fn prefix_by_rule(resource: &Resource) -> String {
 }
 
 async fn storage_version(ctx: &Ctx) -> Verdict {
-    let rows = rows(ctx)?;
+    let rows = ctx.table()?;
     let unknown = unknown_to(rows, &served(ctx).await?);
     if !unknown.is_empty() {
         return Err(
@@ -172,7 +166,7 @@ async fn storage_version(ctx: &Ctx) -> Verdict {
 
 /// What was made in one version and is changed through another stays in the table's.
 async fn update_in_another_version(ctx: &Ctx) -> Verdict {
-    let group_rows = rows(ctx)?.iter().filter(|row| row.resource.group == AUTOSCALERS.group);
+    let group_rows = ctx.table()?.iter().filter(|row| row.resource.group == AUTOSCALERS.group);
     for row in group_rows {
         let name = own_stub(ctx, row).await?.name().to_owned();
         let read = ctx.get(&AUTOSCALERS, &name).await?;

@@ -56,7 +56,7 @@ async fn other_keys(ctx: &Ctx) -> Verdict {
     let prefix = format!("{}/", ctx.profile().prefix);
     servers_are_there(ctx, &prefix).await?;
     let stored = everything(ctx).await?;
-    let known = Known::of(&ctx.ground.resources.iter().map(|r| &r.resource).collect::<Vec<_>>(), &prefix, &stored);
+    let known = Known::of(&ctx.table()?.iter().map(|r| &r.resource).collect::<Vec<_>>(), &prefix, &stored);
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut strays = Vec::new();
     for (_, kv) in &stored {

@@ -226,7 +226,7 @@ fn manifests(namespace: &str) -> anyhow::Result<Vec<Manifest>> {
 
 /// The resource in the version that is stored, with that version's kind.
 fn in_stored_version(ctx: &Ctx, plural: &str) -> anyhow::Result<(Resource, String)> {
-    let rows = ctx.ground.resources.iter().filter(|row| row.resource.plural == plural);
+    let rows = ctx.ground.table.rows.iter().filter(|row| row.resource.plural == plural);
     let mut rows = rows.filter(|r| r.stored_as == format!("{}/{}", r.resource.api_version(), r.resource.kind));
     let row = rows.next().ok_or_else(|| anyhow!("the table of stored resources has no {plural} as they are stored"))?;
     Ok((row.resource.clone(), row.stored_as.clone()))

@@ -13,7 +13,7 @@ impl Ctx {
             cluster: self.ground.cluster.clone(),
             profile: ProfileInfo { apiserver: apiserver.to_owned(), ..self.ground.profile.clone() },
             stores: self.ground.stores.clone(),
-            resources: Arc::clone(&self.ground.resources),
+            table: Arc::clone(&self.ground.table),
             compared: Arc::clone(&self.ground.compared),
         };
         Ok(Ctx { ground: Arc::new(ground), ..self.worker(name).await? })
