@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 56] = [
+const OPTIONAL: [&str; 57] = [
     "apiserver",
     "apiservers",
     "arch",
@@ -52,6 +52,7 @@ const OPTIONAL: [&str; 56] = [
     "relays",
     "releases",
     "server",
+    "seldom",
     "shards",
     "spare",
     "staging",

@@ -10,7 +10,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use super::bytes::position;
 use super::sealing::{Kind, clear, custom, kinds, sealed};
-use crate::api::Response;
+use crate::api::{Request, Response};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::decrypt::{self, Provider};
@@ -225,11 +225,13 @@ async fn all_refused(ctx: &Ctx, values: &[Unreadable<'_>], resources: &[Resource
         expect!(refused, "a GET of the value `{name}` of {} is answered {get}", resource.group);
         ctx.count("values refused", 1);
     }
+    let namespace = ctx.namespace().await?;
     for resource in resources {
         let beside = ctx.try_get(resource, "a", "").await?;
         expect!(beside.is_success(), "beside values that cannot be read {} is answered {beside}", resource.group);
-        // The one whose key comes first is told.
-        let list = ctx.try_list(resource, "").await?;
+        // The one whose key comes first is told. Seldom it is 200, see `storage.etcd-progress`, and not recorded, because
+        // what is judged here would be told again of every LIST.
+        let list = ctx.send(&Request::get(resource.path(Some(namespace)))).await?;
         let told = list.is(500, "InternalError") && list.message().contains("unable to transform key");
         expect!(told, "a LIST of {} with values that cannot be read is answered {list}", resource.group);
         ctx.count("lists refused", 1);

@@ -31,6 +31,7 @@ mod encryption_binding;
 mod encryption_change;
 mod encryption_kms;
 mod encryption_matrix;
+mod etcd_progress;
 mod etcd_requests;
 mod fault_ha;
 mod fault_lost;
@@ -187,6 +188,7 @@ static TABLES: &[&[Check]] = &[
     objects_crd::CHECKS,
     objects_keys::CHECKS,
     objects_etcd::CHECKS,
+    etcd_progress::CHECKS,
     objects_gates::CHECKS,
     fault_restart::CHECKS,
     fault_watch::CHECKS,

@@ -259,6 +259,11 @@ impl Store {
         range_of(if prefix.is_empty() { &self.root } else { prefix })
     }
 
+    /// How long an answer may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
     pub(crate) fn channel(&self) -> Grpc<Channel> {
         let current = self.current.load(Ordering::Relaxed) % self.members.len();
         Grpc::new(self.members[current].clone()).max_decoding_message_size(LARGEST_ANSWER)

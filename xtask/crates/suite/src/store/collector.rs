@@ -8,10 +8,8 @@ use anyhow::{Context, anyhow, bail};
 use model::history::{Change, Key, Revision, Snapshot};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tonic::codec::Streaming;
-use tonic_prost::ProstCodec;
 
-use super::client::{KeyValue, Store, method_path};
+use super::client::{KeyValue, Store};
 use super::wire;
 use crate::record::{Recorder, key};
 
@@ -147,7 +145,7 @@ impl Watcher {
         };
         let request = wire::WatchRequest { create: Some(create), progress: None };
         requests.send(request).await.map_err(|_| Trouble::Broken)?;
-        let mut answers = self.open(receiver).await?;
+        let mut answers = self.store.stream(receiver).await.map_err(|_| Trouble::Broken)?;
         if again {
             self.recorder.reopened(*self.told.borrow() + 1);
         }
@@ -164,21 +162,6 @@ impl Watcher {
                 }
             }
         }
-    }
-
-    async fn open(
-        &self,
-        requests: mpsc::Receiver<wire::WatchRequest>,
-    ) -> Result<Streaming<wire::WatchResponse>, Trouble> {
-        let mut grpc = self.store.channel();
-        grpc.ready().await.map_err(|_| Trouble::Broken)?;
-        let stream = futures::stream::unfold(requests, |mut requests| async move {
-            requests.recv().await.map(|request| (request, requests))
-        });
-        let path = method_path("Watch", "Watch");
-        let codec = ProstCodec::<wire::WatchRequest, wire::WatchResponse>::default();
-        let answer = grpc.streaming(tonic::Request::new(stream), path, codec).await;
-        answer.map(tonic::Response::into_inner).map_err(|_| Trouble::Broken)
     }
 
     fn take(&mut self, answer: wire::WatchResponse) -> Result<(), Trouble> {

@@ -2,7 +2,9 @@
 
 mod client;
 mod collector;
+mod stream;
 mod wire;
 
 pub use client::{KeyValue, LeaseInfo, Store, StoreError};
 pub use collector::Collector;
+pub(crate) use stream::{EVERY_WATCH, Told};

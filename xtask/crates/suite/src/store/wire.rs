@@ -246,6 +246,8 @@ pub(crate) struct WatchProgressRequest {}
 pub(crate) struct WatchResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<ResponseHeader>,
+    #[prost(int64, tag = "2")]
+    pub(crate) watch_id: i64,
     #[prost(bool, tag = "3")]
     pub(crate) created: bool,
     #[prost(bool, tag = "4")]

@@ -1,0 +1,91 @@
+//! Watches of the store that share a stream, told apart; [`super::Collector`] has one of its own.
+
+use tokio::sync::mpsc;
+use tonic::{Code, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::client::{Store, StoreError, method_path};
+use super::wire::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
+use crate::api::chain;
+
+/// The watch of a progress notification that is meant for all of a stream.
+pub(crate) const EVERY_WATCH: i64 = -1;
+
+/// What a stream tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Created {
+        watch: i64,
+    },
+    Progress {
+        watch: i64,
+        revision: i64,
+    },
+    /// The revision of the last one.
+    Events {
+        watch: i64,
+        last: i64,
+    },
+}
+
+impl Store {
+    /// A stream of watches; what is sent to `requests` is asked of it.
+    pub(super) async fn stream(
+        &self,
+        requests: mpsc::Receiver<WatchRequest>,
+    ) -> Result<Streaming<WatchResponse>, Status> {
+        let mut grpc = self.channel();
+        grpc.ready().await.map_err(|error| Status::unavailable(chain(&error)))?;
+        let requests = futures::stream::unfold(requests, |mut requests| async move {
+            requests.recv().await.map(|request| (request, requests))
+        });
+        let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
+        let path = method_path("Watch", "Watch");
+        Ok(grpc.streaming(tonic::Request::new(requests), path, codec).await?.into_inner())
+    }
+
+    /// What a stream tells with a watch of a prefix that is up to date, and then, one directly after the other, `asked`
+    /// requests for progress and a second watch of the same, from `start`. It ends with the first events of the second.
+    pub(crate) async fn second_watch(&self, prefix: &str, start: i64, asked: usize) -> Result<Vec<Told>, StoreError> {
+        let whole = async {
+            let (requests, receiver) = mpsc::channel(asked + 2);
+            let ask = |request| requests.try_send(request).map_err(|error| Status::internal(error.to_string()));
+            ask(self.create(prefix, 0))?;
+            let mut stream = self.stream(receiver).await?;
+            let mut told = vec![next(&mut stream).await?];
+            for _ in 0..asked {
+                ask(WatchRequest { create: None, progress: Some(WatchProgressRequest {}) })?;
+            }
+            ask(self.create(prefix, start))?;
+            while !matches!(told.last(), Some(Told::Events { .. })) {
+                told.push(next(&mut stream).await?);
+            }
+            Ok(told)
+        };
+        let late = |_| Err(Status::deadline_exceeded(format!("no events within {:.0} s", self.limit().as_secs_f64())));
+        let told = tokio::time::timeout(self.limit(), whole).await.unwrap_or_else(late);
+        told.map_err(|status: Status| StoreError {
+            what: "etcd Watch/Watch".into(),
+            code: status.code(),
+            message: status.message().to_owned(),
+        })
+    }
+
+    fn create(&self, prefix: &str, start_revision: i64) -> WatchRequest {
+        let (key, range_end) = self.range_of(prefix);
+        let create = WatchCreateRequest { key, range_end, start_revision, progress_notify: false, prev_kv: false };
+        WatchRequest { create: Some(create), progress: None }
+    }
+}
+
+async fn next(stream: &mut Streaming<WatchResponse>) -> Result<Told, Status> {
+    let answer = stream.message().await?.ok_or_else(|| Status::new(Code::Unavailable, "the stream has ended"))?;
+    let (watch, revision) = (answer.watch_id, answer.header.map_or(0, |header| header.revision));
+    let last = answer.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
+    match last {
+        _ if answer.canceled => Err(Status::aborted(format!("the watch was cancelled: {}", answer.cancel_reason))),
+        _ if answer.created => Ok(Told::Created { watch }),
+        None => Ok(Told::Progress { watch, revision }),
+        Some(last) => Ok(Told::Events { watch, last }),
+    }
+}
