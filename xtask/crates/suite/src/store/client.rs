@@ -259,6 +259,12 @@ impl Store {
         range_of(if prefix.is_empty() { &self.root } else { prefix })
     }
 
+    /// Refuses a question, `what`, to a store without an endpoint.
+    pub(super) fn must_be_there(&self, what: impl Fn() -> String) -> Result<(), StoreError> {
+        let absent = || StoreError { what: what(), code: tonic::Code::FailedPrecondition, message: ABSENT.into() };
+        if self.members.is_empty() { Err(absent()) } else { Ok(()) }
+    }
+
     /// How long an answer may take.
     pub(super) fn limit(&self) -> Duration {
         self.limit
@@ -284,9 +290,7 @@ impl Store {
     {
         let what = || format!("etcd {service}/{method}");
         let failed = |code, message| StoreError { what: what(), code, message };
-        if self.members.is_empty() {
-            return Err(failed(tonic::Code::FailedPrecondition, ABSENT.into()));
-        }
+        self.must_be_there(what)?;
         let whole = async {
             let mut grpc = self.channel();
             grpc.ready().await.map_err(|error| failed(tonic::Code::Unavailable, chain(&error)))?;

@@ -47,6 +47,8 @@ impl Store {
     /// What a stream tells with a watch of a prefix that is up to date, and then, one directly after the other, `asked`
     /// requests for progress and a second watch of the same, from `start`. It ends with the first events of the second.
     pub(crate) async fn second_watch(&self, prefix: &str, start: i64, asked: usize) -> Result<Vec<Told>, StoreError> {
+        let what = || "etcd Watch/Watch".to_owned();
+        self.must_be_there(what)?;
         let whole = async {
             let (requests, receiver) = mpsc::channel(asked + 2);
             let ask = |request| requests.try_send(request).map_err(|error| Status::internal(error.to_string()));
@@ -65,7 +67,7 @@ impl Store {
         let late = |_| Err(Status::deadline_exceeded(format!("no events within {:.0} s", self.limit().as_secs_f64())));
         let told = tokio::time::timeout(self.limit(), whole).await.unwrap_or_else(late);
         told.map_err(|status: Status| StoreError {
-            what: "etcd Watch/Watch".into(),
+            what: what(),
             code: status.code(),
             message: status.message().to_owned(),
         })
