@@ -161,6 +161,7 @@ mod tests {
             assert_eq!(weigh(other.clone(), "2027-01-01"), other);
         }
     }
+
     #[test]
     fn where_a_race_decides_a_pass_is_right_as_well() {
         let race = Expectation { seldom: true, ..expectation() };

@@ -229,8 +229,8 @@ async fn all_refused(ctx: &Ctx, values: &[Unreadable<'_>], resources: &[Resource
     for resource in resources {
         let beside = ctx.try_get(resource, "a", "").await?;
         expect!(beside.is_success(), "beside values that cannot be read {} is answered {beside}", resource.group);
-        // The one whose key comes first is told. Seldom it is 200, see `storage.etcd-progress`, and not recorded, because
-        // what is judged here would be told again of every LIST.
+        // The one whose key comes first is told. A race of etcd may make it 200 (`storage.etcd-progress`). This check
+        // tells so; not recorded, it is not told a second time by the judge of lists.
         let list = ctx.send(&Request::get(resource.path(Some(namespace)))).await?;
         let told = list.is(500, "InternalError") && list.message().contains("unable to transform key");
         expect!(told, "a LIST of {} with values that cannot be read is answered {list}", resource.group);

@@ -28,6 +28,16 @@ pub(crate) enum Told {
     },
 }
 
+impl Told {
+    /// Whether these are events, and of another watch than the one that was created first.
+    fn is_of_another(&self, first: &Told) -> bool {
+        match (self, first) {
+            (Told::Events { watch, .. }, Told::Created { watch: first }) => watch != first,
+            _ => false,
+        }
+    }
+}
+
 impl Store {
     /// A stream of watches; what is sent to `requests` is asked of it.
     pub(super) async fn stream(
@@ -59,7 +69,8 @@ impl Store {
                 ask(WatchRequest { create: None, progress: Some(WatchProgressRequest {}) })?;
             }
             ask(self.create(prefix, start))?;
-            while !matches!(told.last(), Some(Told::Events { .. })) {
+            // Of another watch than the first, whose own events would say nothing.
+            while !told.last().is_some_and(|last| last.is_of_another(&told[0])) {
                 told.push(next(&mut stream).await?);
             }
             Ok(told)
