@@ -258,7 +258,7 @@ fn run(
         Ok(repeat)
     });
     let command = compiled.with_context(|| match &build.tree {
-        Tree::Module(module) if request.offline => match module.missing(&build.go) {
+        Tree::Module(module) if request.offline && interrupt::check().is_ok() => match module.missing(&build.go) {
             Some(missing) => format!("failed to build {label} offline: {missing}"),
             None => format!("failed to build {label} offline"),
         },

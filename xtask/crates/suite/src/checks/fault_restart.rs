@@ -24,9 +24,9 @@ pub(super) static CHECKS: &[Check] = &[
         source: "KEP-1904; kubernetes.io, Kubernetes API concepts, \"Efficient detection of changes\"; etcd \
                  tests/robustness",
         observed: "Four writers and four watchers of ConfigMaps (cached) and Events (not cached), over HTTP/1.1 and \
-                   HTTP/2; SIGKILL of the apiserver between two requests of a writer, start, and as much work again. \
-                   On `ha` clients go over to the other apiserver. Watchers wait until ten more writes are acknowledged, and resume; after a 410 they list. Each life \
-                   must be the recorded history of its collection up to a marker written last.",
+                   HTTP/2; SIGKILL of the apiserver, start, and as much work again. On `ha` clients go over to the \
+                   other apiserver. Watchers wait until ten more writes are acknowledged, and resume; after a 410 they \
+                   list. Each life must be the recorded history of its collection up to a marker written last.",
         by_hand: "kubectl get configmaps -w in one shell, kubectl create configmap in a loop in another, kill -9 the \
                   apiserver, start it, and compare with etcdctl watch --prefix /registry/configmaps/",
         profiles: &["disruptive", "ha"],
