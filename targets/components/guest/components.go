@@ -24,8 +24,8 @@ type components struct {
 	mutex sync.Mutex
 	// Of a process that has ended the entry stays until the next start.
 	byName map[string]*process
-	// What is started from now on has its timers fire up to so much late, with others; 0 is the kernel's own measure.
-	timerSlack time.Duration
+	// How long what is started from now on lets others wait; 0 is the kernel's own measure.
+	patience time.Duration
 }
 
 type process struct {
@@ -39,10 +39,10 @@ func newComponents(tell func(message, ...byte), environment []string) *component
 	return &components{tell: tell, environment: environment, byName: map[string]*process{}}
 }
 
-func (c *components) setTimerSlack(slack time.Duration) {
+func (c *components) setPatience(patience time.Duration) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.timerSlack = slack
+	c.patience = patience
 }
 
 // start runs a program whose output goes to the log port under name.
@@ -71,7 +71,7 @@ func (c *components) spawn(name, program string, args []string, env map[string]s
 		environment = append(environment, key+"="+value)
 	}
 	p, err := c.register(name, func() (int, error) {
-		return withTimerSlack(c.timerSlack, func() (int, error) {
+		return withPatience(c.patience, func() (int, error) {
 			return syscall.ForkExec(program, append([]string{program}, args...), &syscall.ProcAttr{
 				Dir:   "/",
 				Env:   environment,
@@ -87,21 +87,29 @@ func (c *components) spawn(name, program string, args []string, env map[string]s
 	return p, reader, nil
 }
 
-// withTimerSlack forks a process that inherits the slack.
+// withPatience forks a process whose timers may fire so late, and that runs for so long before it makes room for another;
+// its children inherit that.
 //
 // Go's own monitor thread asks for sleeps of 20 µs in a process that has work now and then. On an emulated processor
-// each of these wake-ups costs more than the sleep: a third of the time of an idle control plane.
-func withTimerSlack(slack time.Duration, fork func() (int, error)) (int, error) {
-	if slack == 0 {
+// each of these wake-ups costs more than the sleep: a third of the time of an idle control plane. And at each change to
+// another process it forgets all translated addresses, so nobody who wakes up (SCHED_BATCH) takes it from who runs.
+func withPatience(patience time.Duration, fork func() (int, error)) (int, error) {
+	if patience == 0 {
 		return fork()
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack.Nanoseconds()), 0, 0, 0); err != nil {
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(patience.Nanoseconds()), 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("set the timer slack: %w", err)
 	}
 	// 0 restores what the thread had.
 	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
+	// Kernels before 6.12 have no slices of one's own, and take no notice.
+	batch := unix.SchedAttr{Policy: unix.SCHED_BATCH, Runtime: uint64(patience.Nanoseconds())}
+	if err := unix.SchedSetAttr(0, &batch, 0); err != nil {
+		return 0, fmt.Errorf("set the policy: %w", err)
+	}
+	defer unix.SchedSetAttr(0, &unix.SchedAttr{Policy: unix.SCHED_NORMAL}, 0)
 	return fork()
 }
 

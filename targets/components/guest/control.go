@@ -112,8 +112,8 @@ func (c *components) do(r *request) (message, error) {
 		return nil, writeFile(r.Path, os.FileMode(r.Mode), r.Data)
 	case "read":
 		return readFile(r.Path, r.Offset, r.Length)
-	case "slack":
-		c.setTimerSlack(time.Duration(r.Millis) * time.Millisecond)
+	case "patience":
+		c.setPatience(time.Duration(r.Millis) * time.Millisecond)
 		return nil, nil
 	case "quiet":
 		// What is printed goes into files alone from now on; nobody need read the other end any more.

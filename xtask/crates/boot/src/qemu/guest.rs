@@ -105,9 +105,10 @@ impl Guest {
         Ok(())
     }
 
-    /// Lets the timers of everything that is started from now on fire up to `slack` late, together with others.
-    pub(crate) fn slacken_timers(&self, slack: Duration) -> anyhow::Result<()> {
-        self.agent.ask(json!({ "do": "slack", "millis": u64::try_from(slack.as_millis())? }), ANSWER)?;
+    /// Lets the timers of everything that is started from now on fire up to so much late, together with others, and lets
+    /// it run for so long before another process has its processor.
+    pub(crate) fn be_patient(&self, patience: Duration) -> anyhow::Result<()> {
+        self.agent.ask(json!({ "do": "patience", "millis": u64::try_from(patience.as_millis())? }), ANSWER)?;
         Ok(())
     }
 

@@ -56,8 +56,9 @@ const SILENCE: Duration = Duration::from_secs(90);
 /// A healthy guest's timers fire within milliseconds, also right after a restore.
 const TIMERS: Duration = Duration::from_secs(2);
 /// How late timers of components on a slow machine may fire, so that one wake-up serves many. Measured on an idle control
-/// plane, in processors: 0.55 with the 50 µs of the kernel, 0.41 with 5 ms, 0.38 with 20 ms, 0.31 with 100 ms.
-const TIMER_SLACK: Duration = Duration::from_millis(20);
+/// plane, in processors: 0.55 with the 50 µs of the kernel, 0.41 with 5 ms, 0.38 with 20 ms, 0.31 with 100 ms. And for how
+/// long a component that works keeps its processor, which to give to another process costs an emulated one dearly.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// In the guest.
 const BUSYBOX: &str = "/bin/busybox";
 const PORT_ATTEMPTS: usize = 5;
@@ -215,7 +216,7 @@ impl Job<'_> {
             None => self.calibrate(&guest)?,
         };
         if awake(factor).is_some() {
-            guest.slacken_timers(TIMER_SLACK)?;
+            guest.be_patient(PATIENCE)?;
         }
         let host: Arc<dyn Host> = Arc::new(guest.host());
         self.phase.status(format!("starting {} control planes", self.request.topology.profiles.len()));
