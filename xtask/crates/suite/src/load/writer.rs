@@ -50,7 +50,7 @@ pub(super) async fn write(
         let reads = matches!(before, Known::Nothing) || clients.ctx().random().u8(..5) == 0;
         let read = if reads { read(&clients, resource, &name, &mut log).await } else { Known::Nothing };
         // A read without an answer is followed by a write, to the same server: of four writers at two servers, those of a
-        // killed one could all read just then and go elsewhere, and no write met the fault (seen on arm64).
+        // killed one could all read just then and go elsewhere, and no write met the fault (seen in an emulated guest).
         let state = if matches!(read, Known::Nothing) { before } else { read };
         let attempt = Attempt { clients: &clients, resource, name: &name, id: format!("{number}-{step}") };
         let after = match state {
