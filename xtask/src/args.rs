@@ -112,6 +112,16 @@ pub(crate) enum Command {
     Runner(RunnerOptions),
     /// Measure the harness against floors taken in the same run
     Bench(BenchOptions),
+    /// Carry a connection of a guest to this machine; for QEMU only
+    #[command(hide = true)]
+    WayOut(WayOutOptions),
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct WayOutOptions {
+    /// Holds the port
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
 }
 
 /// Folders, for all commands.

@@ -89,6 +89,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Inspect(options) => commands::inspect::run(&paths()?, &options),
         Command::Report(options) => commands::report::run(&paths()?, &options),
         Command::Test(options) => commands::test::run(&paths()?, &options),
+        Command::WayOut(options) => commands::way_out::run(&options),
         Command::Rejudge(options) => commands::rejudge::run(&paths()?, &options),
     }?;
     Ok(exit.code())

@@ -23,6 +23,7 @@ pub(crate) mod shell;
 pub(crate) mod targets;
 pub(crate) mod test;
 pub(crate) mod up;
+pub(crate) mod way_out;
 pub(crate) mod workflows;
 
 use std::collections::BTreeMap;

@@ -3,14 +3,14 @@
 //! One cluster is booted; each mutant is a proxy in front of it (crate `mutate`), and the check that is named for it runs
 //! against that. An error or a time-out of the check is no proof: the mutant is killed by a failure alone.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use boot::Booted;
-use model::{Action, Cluster, Event, Exit, GoldenValue, Outcome, StorageTable, StoreInfo};
+use model::{Action, Cluster, Control, Event, Exit, GoldenValue, Outcome, StorageTable, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use proc::{RunDir, interrupt, progress};
 use serde::Serialize;
@@ -22,11 +22,12 @@ use crate::args::SelftestOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
-/// Checks at the same time, as in `ci`.
-const JOBS: usize = 12;
-/// Mutants at the same time; most checks wait more than they work. One where profiles rest, which each run wakes and lets
-/// rest again.
+/// Checks of one profile at the same time.
+const JOBS: usize = 6;
+/// Profiles at the same time where none of them rests, and mutants of one profile; most checks wait more than they work.
 const WIDTH: usize = 4;
+/// The name of what runs without a mutant.
+const CONTROL: &str = "control";
 
 /// How one mutant ended, or the control without one.
 #[derive(Clone, Debug, Serialize)]
@@ -54,9 +55,6 @@ enum Verdict {
     /// Without a mutant the check did not pass.
     Unsound,
 }
-
-/// How the cases of one run ended, by name, and what it took.
-type Outcomes = (BTreeMap<String, Outcome>, Duration);
 
 /// What all runs of the suite have in common.
 struct Field<'a> {
@@ -110,169 +108,219 @@ fn chosen(words: &[String]) -> Result<Vec<&'static Mutant>, Failure> {
     Ok(mutants)
 }
 
-/// First those that disturb nobody, each by itself; then the others of each profile, one after the other: they start its
-/// apiserver again, want it for themselves, or judge everything that was written.
-fn in_groups<'a>(mutants: &[&'a Mutant]) -> [Vec<Vec<&'a Mutant>>; 2] {
+/// The mutants of one profile.
+struct Leg {
+    profile: &'static str,
+    /// Those that disturb nobody: side by side.
+    gentle: Vec<&'static Mutant>,
+    /// Those that want it for themselves or judge everything that was written, one after the other, and then those that
+    /// start its apiserver again.
+    chain: Vec<&'static Mutant>,
+}
+
+/// What is to be set right when an apiserver is started for the next mutant. An emulated one takes half a minute for it, so
+/// there is no start in between.
+#[derive(Default)]
+struct Owed {
+    flags: BTreeMap<String, String>,
+    /// A file of the profile and what was in it.
+    file: Option<(&'static str, Vec<u8>)>,
+    /// The apiserver needs its store until it ends.
+    proxy: Option<StoreProxy>,
+}
+
+/// The longest first.
+fn legs(mutants: &[&'static Mutant]) -> Vec<Leg> {
     let gentle = |mutant: &Mutant| {
         let check = suite::find(mutant.caught_by);
         let quiet = check.is_some_and(|c| matches!(c.run, suite::Run::Scenario(_)) && !c.is_exclusive(mutant.profile));
         quiet && matches!(mutant.means, Means::Proxy(_))
     };
-    let mut alone = Vec::new();
-    let mut by_profile: BTreeMap<&str, Vec<&Mutant>> = BTreeMap::new();
+    let mut by_profile: BTreeMap<&str, Vec<&'static Mutant>> = BTreeMap::new();
     for mutant in mutants.iter().copied() {
-        if gentle(mutant) {
-            alone.push(vec![mutant]);
-        } else {
-            by_profile.entry(mutant.profile).or_default().push(mutant);
-        }
+        by_profile.entry(mutant.profile).or_default().push(mutant);
     }
-    [alone, by_profile.into_values().collect()]
+    let mut legs: Vec<Leg> = Vec::new();
+    for (profile, mutants) in by_profile {
+        let (gentle, mut chain): (Vec<_>, Vec<_>) = mutants.into_iter().partition(|mutant| gentle(mutant));
+        chain.sort_by_key(|mutant| !matches!(mutant.means, Means::Proxy(_)));
+        legs.push(Leg { profile, gentle, chain });
+    }
+    legs.sort_by_key(|leg| Reverse(leg.gentle.len() + leg.chain.len()));
+    legs
 }
 
 impl Field<'_> {
-    /// A store in a guest cannot be stood before: the guest reaches nothing of this machine.
+    /// A proxy before the store is of use only to components that can reach it.
     fn possible(&self, mutants: Vec<&'static Mutant>) -> Vec<&'static Mutant> {
-        let inside = self.booted.cluster.info.machine.is_some();
+        let reached = self.booted.way_out.is_some();
         let (left, out): (Vec<&Mutant>, Vec<&Mutant>) =
-            mutants.into_iter().partition(|mutant| !inside || !matches!(mutant.means, Means::Store(_)));
+            mutants.into_iter().partition(|mutant| reached || !matches!(mutant.means, Means::Store(_)));
         if !out.is_empty() {
             let names: Vec<&str> = out.iter().map(|mutant| mutant.id).collect();
-            progress::say(&format!("left out, a store in a VM cannot be replaced: {}", names.join(", ")));
+            progress::say(&format!("left out, the components cannot reach a store's proxy: {}", names.join(", ")));
         }
         left
     }
 
-    /// First the checks behind a proxy that breaks nothing, then each mutant.
-    fn all(&self, mutants: &[&Mutant]) -> anyhow::Result<Vec<Row>> {
-        let mut rows = self.control(mutants)?;
-        let width = if self.booted.cluster.info.awake.is_some() { 1 } else { WIDTH };
-        for groups in in_groups(mutants) {
-            let ended = proc::side_by_side(&groups, width, |group| {
-                group.iter().map(|mutant| self.mutant(mutant)).collect::<anyhow::Result<Vec<Row>>>()
-            });
-            rows.extend(ended?.into_iter().flatten());
-        }
+    fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<Vec<Row>> {
+        let width = self.booted.cluster.info.awake.unwrap_or(WIDTH);
+        let ended = proc::side_by_side(&legs(mutants), width, |leg| self.leg(leg))?;
+        let mut rows: Vec<Row> = ended.into_iter().flatten().collect();
+        // The checks without a mutant come first.
         let place = |row: &Row| mutants.iter().position(|mutant| mutant.id == row.mutant);
         rows.sort_by_key(place);
         Ok(rows)
     }
 
-    /// All the named checks on the real server, through the same proxy.
-    fn control(&self, mutants: &[&Mutant]) -> anyhow::Result<Vec<Row>> {
-        let named: BTreeSet<(&str, &str)> = mutants.iter().map(|m| (m.caught_by, m.profile)).collect();
-        let cases = named.iter().map(|(check, profile)| case(check, profile)).collect::<anyhow::Result<Vec<Case>>>()?;
-        let (outcomes, time) = self.suite("control", &cases, || Change::Nothing)?;
-        let mut rows = Vec::new();
-        for case in cases {
-            let outcome = of(&outcomes, &case)?;
-            let verdict = if *outcome == Outcome::Passed { Verdict::Sound } else { Verdict::Unsound };
-            rows.push(Row::new("control", "Nothing.", &case, verdict, outcome, time));
+    /// First the checks behind a proxy that breaks nothing, then each mutant. The profile is awake from the first to the
+    /// last: one that slept for long has so much to catch up with that its store does not answer. In the end its
+    /// apiserver is left as the last mutant wanted it, because nobody comes after.
+    fn leg(&self, leg: &Leg) -> anyhow::Result<Vec<Row>> {
+        self.power()?.wake(leg.profile)?;
+        let mut rows = self.control(leg)?;
+        rows.extend(proc::side_by_side(&leg.gentle, WIDTH, |mutant| self.mutant(mutant))?);
+        let mut owed = Owed::default();
+        for mutant in &leg.chain {
+            owed = self.start_broken(mutant, owed)?;
+            rows.push(self.mutant(mutant)?);
         }
-        rows.iter().for_each(Row::say);
+        self.power()?.rest(leg.profile)?;
         Ok(rows)
     }
 
-    fn mutant(&self, mutant: &Mutant) -> anyhow::Result<Row> {
+    /// The leg's checks on the real server, through the same proxy.
+    fn control(&self, leg: &Leg) -> anyhow::Result<Vec<Row>> {
+        let named: BTreeSet<&str> = leg.gentle.iter().chain(&leg.chain).map(|mutant| mutant.caught_by).collect();
+        let cases = named.iter().map(|check| case(check, leg.profile)).collect::<anyhow::Result<Vec<Case>>>()?;
+        let name = format!("{CONTROL}-{}", leg.profile);
+        self.suite(
+            &name,
+            &cases,
+            || Change::Nothing,
+            |case, outcome, seconds| Row {
+                mutant: CONTROL.into(),
+                breaks: "Nothing.".into(),
+                caught_by: case,
+                verdict: if outcome == Outcome::Passed { Verdict::Sound } else { Verdict::Unsound },
+                said: outcome.message(),
+                seconds,
+            },
+        )
+    }
+
+    /// The mutant's check behind the mutant's proxy.
+    fn mutant(&self, mutant: &'static Mutant) -> anyhow::Result<Row> {
         interrupt::check()?;
-        let case = case(mutant.caught_by, mutant.profile)?;
-        let (outcomes, time) = match mutant.means {
-            Means::Proxy(make) => self.suite(mutant.id, &[case], make)?,
-            Means::Flags(flags) => self.with_flags(mutant, flags, &case)?,
-            Means::Store(make) => {
-                let proxy = StoreProxy::start(&self.first_store(mutant), make())?;
-                self.with_flags(mutant, &[("etcd-servers", proxy.url())], &case)?
-            }
-            Means::File(name, change) => self.with_file(mutant, name, change, &case)?,
+        let cases = [case(mutant.caught_by, mutant.profile)?];
+        let make = match mutant.means {
+            Means::Proxy(make) => make,
+            Means::Flags(_) | Means::Store(_) | Means::File(..) => || Change::Nothing,
         };
-        let outcome = of(&outcomes, &case)?;
-        let verdict = match outcome {
-            Outcome::Failed { .. } => Verdict::Killed,
-            Outcome::Passed => Verdict::Survived,
-            _ => Verdict::Undecided,
-        };
-        let row = Row::new(mutant.id, mutant.breaks, &case, verdict, outcome, time);
-        row.say();
-        Ok(row)
+        let rows = self.suite(mutant.id, &cases, make, |case, outcome, seconds| Row {
+            mutant: mutant.id.into(),
+            breaks: mutant.breaks.into(),
+            caught_by: case,
+            verdict: match outcome {
+                Outcome::Failed { .. } => Verdict::Killed,
+                Outcome::Passed => Verdict::Survived,
+                _ => Verdict::Undecided,
+            },
+            said: outcome.message(),
+            seconds,
+        })?;
+        rows.into_iter().next().context("a mutant without a row")
     }
 
-    /// The first store as the apiserver knows it: behind a relay, where the profile has one.
-    fn first_store(&self, mutant: &Mutant) -> StoreInfo {
-        let profile = &self.booted.cluster.info.profiles[mutant.profile];
-        let mut store = profile.stores[0].clone();
-        if let Some(server) = profile.flags.get("etcd-servers").filter(|servers| !servers.contains(',')) {
-            server.clone_into(&mut store.endpoint);
+    /// Starts the apiserver of the mutant's profile again, with what is wrong with it and otherwise as it was.
+    fn start_broken(&self, mutant: &Mutant, before: Owed) -> anyhow::Result<Owed> {
+        let mut owed = Owed::default();
+        if let Some((name, own)) = &before.file {
+            self.write(mutant, name, own)?;
         }
-        store
+        let wrong = match mutant.means {
+            Means::Proxy(_) => return Ok(before),
+            Means::Flags(flags) => flags.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+            Means::Store(make) => {
+                let way_out = self.booted.way_out.as_ref().context("the components cannot reach a store's proxy")?;
+                let proxy = StoreProxy::start(&self.first_store(mutant), make())?;
+                let url = format!("https://{}", way_out.open(proxy.port())?);
+                owed.proxy = Some(proxy);
+                vec![("etcd-servers", url)]
+            }
+            Means::File(name, change) => {
+                owed.file = Some((name, self.change_file(mutant, name, change)?));
+                Vec::new()
+            }
+        };
+        let mut flags = before.flags;
+        for (name, value) in wrong {
+            let own = self.booted.cluster.info.profiles[mutant.profile].flags.get(name);
+            owed.flags.insert(name.to_owned(), own.cloned().unwrap_or_default());
+            flags.insert(name.to_owned(), value);
+        }
+        let restarted = self.power()?.apply(&format!("{}/kube-apiserver", mutant.profile), &Action::Restart { flags });
+        restarted.with_context(|| format!("the apiserver did not start with what `{}` breaks", mutant.id))?;
+        Ok(owed)
     }
 
-    /// Runs the case on an apiserver that was started again with these flags, and gives it back its own.
-    fn with_flags(&self, mutant: &Mutant, flags: &[(&str, &str)], case: &Case) -> anyhow::Result<Outcomes> {
-        let profile = &self.booted.cluster.info.profiles[mutant.profile];
-        let wrong = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let own =
-            flags.iter().map(|(name, _)| ((*name).to_owned(), profile.flags.get(*name).cloned().unwrap_or_default()));
-        self.restart(mutant, wrong)?;
-        let outcomes = self.suite(mutant.id, &[*case], || Change::Nothing);
-        self.restart(mutant, own.collect())?;
-        outcomes
-    }
-
-    /// Runs the case on an apiserver that was started again with a changed file, and gives it back its own.
-    fn with_file(
-        &self,
-        mutant: &Mutant,
-        name: &str,
-        change: fn(&mut serde_json::Value),
-        case: &Case,
-    ) -> anyhow::Result<Outcomes> {
+    /// Gives what was in the file.
+    fn change_file(&self, mutant: &Mutant, name: &str, change: fn(&mut serde_json::Value)) -> anyhow::Result<Vec<u8>> {
         let path = self.booted.cluster.info.profiles[mutant.profile].dir.join(name);
         let own = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
         let good: serde_json::Value = serde_yaml::from_slice(&own)?;
         let mut wrong = good.clone();
         change(&mut wrong);
         anyhow::ensure!(wrong != good, "`{}` changes nothing in {}", mutant.id, path.display());
-        self.restart_with_file(mutant, name, &serde_json::to_vec_pretty(&wrong)?)?;
-        let outcomes = self.suite(mutant.id, &[*case], || Change::Nothing);
-        self.restart_with_file(mutant, name, &own)?;
-        outcomes
+        self.write(mutant, name, &serde_json::to_vec_pretty(&wrong)?)?;
+        Ok(own)
     }
 
-    fn restart_with_file(&self, mutant: &Mutant, name: &str, content: &[u8]) -> anyhow::Result<()> {
-        let control = self.booted.cluster.control.as_ref();
-        control.context("a mutant by a file needs control over the components")?.write(
-            mutant.profile,
-            name,
-            content,
-        )?;
-        self.restart(mutant, BTreeMap::new())
+    fn write(&self, mutant: &Mutant, name: &str, content: &[u8]) -> anyhow::Result<()> {
+        Ok(self.power()?.write(mutant.profile, name, content)?)
     }
 
-    fn restart(&self, mutant: &Mutant, flags: BTreeMap<String, String>) -> anyhow::Result<()> {
-        let control = self.booted.cluster.control.as_ref();
-        let control = control.context("a mutant by flags needs control over the components")?;
-        control.wake(mutant.profile)?;
-        let restarted = control.apply(&format!("{}/kube-apiserver", mutant.profile), &Action::Restart { flags });
-        restarted.with_context(|| format!("the apiserver did not start with the flags of `{}`", mutant.id))
+    fn power(&self) -> anyhow::Result<&dyn Control> {
+        self.booted.cluster.control.as_deref().context("mutants need control over the components")
     }
 
-    /// Runs cases against proxies in front of their profiles.
-    fn suite(&self, name: &str, cases: &[Case], make: impl Fn() -> Change) -> anyhow::Result<Outcomes> {
-        let begin = Instant::now();
+    /// The first store as the apiserver knows it: behind a relay, where the profile has one on this machine.
+    fn first_store(&self, mutant: &Mutant) -> StoreInfo {
+        let profile = &self.booted.cluster.info.profiles[mutant.profile];
+        let mut store = profile.stores[0].clone();
+        let inside = self.booted.cluster.info.machine.is_some();
+        let server = profile.flags.get("etcd-servers").filter(|servers| !inside && !servers.contains(','));
+        if let Some(server) = server {
+            server.clone_into(&mut store.endpoint);
+        }
+        store
+    }
+
+    /// Runs cases against proxies in front of their profiles, which are awake and stay so, and tells each end at once.
+    fn suite(
+        &self,
+        name: &str,
+        cases: &[Case],
+        make: impl Fn() -> Change,
+        row: impl Fn(String, Outcome, f64) -> Row + Send + Sync + 'static,
+    ) -> anyhow::Result<Vec<Row>> {
         let mut cluster: Cluster = self.booted.cluster.clone();
+        cluster.info.awake = None;
         cluster.info.profiles.retain(|profile, _| cases.iter().any(|case| case.profile == profile));
         let mut proxies = Vec::new();
         for profile in cluster.info.profiles.values_mut() {
             let proxy = Proxy::start(profile, make())?;
-            proxy.url().clone_into(&mut profile.apiserver);
+            profile.apiserver = proxy.url();
             proxies.push(proxy);
         }
-        let outcomes: Arc<Mutex<BTreeMap<String, Outcome>>> = Arc::default();
+        let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
         let sink = {
-            let outcomes = Arc::clone(&outcomes);
+            let rows = Arc::clone(&rows);
             Arc::new(move |event: Event| {
-                if let Event::CaseFinished { case, outcome, .. } = event {
-                    outcomes.lock().unwrap_or_else(|e| e.into_inner()).insert(case, outcome);
+                if let Event::CaseFinished { case, outcome, seconds, .. } = event {
+                    let row = row(case, outcome, seconds);
+                    row.say();
+                    rows.lock().unwrap_or_else(|e| e.into_inner()).push(row);
                 }
             })
         };
@@ -283,13 +331,16 @@ impl Field<'_> {
             jobs: JOBS,
             history: self.run.histories().join(name),
             values: self.run.values().join(name),
+            // Mutants of a profile run side by side, and some leave things behind.
+            alone: false,
             repeat: format!("cargo xtask selftest --mutant {name} --seed {}", self.seed),
         };
         let plan =
             Plan { cases: cases.to_vec(), unfit: Vec::new(), table: self.table.clone(), golden: self.golden.to_vec() };
         suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite broke off on `{name}`"))?;
-        let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(|e| e.into_inner()));
-        Ok((outcomes, begin.elapsed()))
+        let rows = std::mem::take(&mut *rows.lock().unwrap_or_else(|e| e.into_inner()));
+        anyhow::ensure!(rows.len() == cases.len(), "{} of {} cases ran on `{name}`", rows.len(), cases.len());
+        Ok(rows)
     }
 }
 
@@ -302,22 +353,7 @@ fn case(check: &str, profile: &str) -> anyhow::Result<Case> {
     Ok(Case { check, profile })
 }
 
-fn of<'a>(outcomes: &'a BTreeMap<String, Outcome>, case: &Case) -> anyhow::Result<&'a Outcome> {
-    outcomes.get(&case.name()).with_context(|| format!("{} did not run", case.name()))
-}
-
 impl Row {
-    fn new(mutant: &str, breaks: &str, case: &Case, verdict: Verdict, outcome: &Outcome, time: Duration) -> Row {
-        Row {
-            mutant: mutant.into(),
-            breaks: breaks.into(),
-            caught_by: case.name(),
-            verdict,
-            said: outcome.message(),
-            seconds: time.as_secs_f64(),
-        }
-    }
-
     fn say(&self) {
         progress::say(&format!("{} {} by {} {:.1} s", self.verdict.word(), self.mutant, self.caught_by, self.seconds));
         if !self.verdict.is_good() {
@@ -378,5 +414,19 @@ mod tests {
             let case = case(mutant.caught_by, mutant.profile).unwrap_or_else(|error| panic!("{}: {error}", mutant.id));
             assert!(selection.iter().any(|known| known.name() == case.name()), "{}", mutant.id);
         }
+    }
+
+    #[test]
+    fn a_leg_begins_with_what_starts_nothing_again() {
+        let mutants: Vec<&Mutant> = mutate::all().collect();
+        let legs = legs(&mutants);
+        let through_a_proxy = |mutant: &&Mutant| matches!(mutant.means, Means::Proxy(_));
+        for leg in &legs {
+            assert!(leg.gentle.iter().all(through_a_proxy), "{}", leg.profile);
+            assert!(leg.chain.is_sorted_by_key(|mutant| !through_a_proxy(mutant)), "{}", leg.profile);
+            assert!(leg.gentle.iter().chain(&leg.chain).all(|mutant| mutant.profile == leg.profile));
+        }
+        assert_eq!(legs.iter().map(|leg| leg.gentle.len() + leg.chain.len()).sum::<usize>(), mutants.len());
+        assert!(legs[0].chain.iter().filter(|mutant| !through_a_proxy(mutant)).count() > 1);
     }
 }

@@ -250,6 +250,7 @@ fn suite_options(job: &Job<'_>, run: &RunDir) -> Options {
         jobs: job.options.parallel_checks.get(),
         history: run.histories(),
         values: run.values(),
+        alone: false,
         repeat: repeat(job),
     }
 }

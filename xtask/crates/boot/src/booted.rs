@@ -33,7 +33,32 @@ pub struct Booted {
     pub versions: BTreeMap<String, String>,
     /// The memory snapshot that this boot has made.
     pub saved: Option<Saved>,
+    /// How its components reach a port of this machine's loopback, where they can.
+    pub way_out: Option<WayOut>,
     power: Arc<dyn Power>,
+}
+
+/// From the components to this machine.
+#[derive(Clone, Debug)]
+pub enum WayOut {
+    /// They run on it.
+    Here,
+    /// A guest has one address for it; what is asked there goes to the port that the file names.
+    Address { address: String, file: PathBuf },
+}
+
+impl WayOut {
+    /// Opens the way to a port of this machine's loopback, in place of an earlier one, and gives the components'
+    /// `HOST:PORT` for it.
+    pub fn open(&self, port: u16) -> anyhow::Result<String> {
+        match self {
+            WayOut::Here => Ok(format!("127.0.0.1:{port}")),
+            WayOut::Address { address, file } => {
+                replace(file, port.to_string().as_bytes())?;
+                Ok(address.clone())
+            }
+        }
+    }
 }
 
 /// What only whoever booted a cluster can do with it.
@@ -60,7 +85,7 @@ impl Booted {
 
     pub(crate) fn of(cluster: Cluster, artifacts: &Artifacts, power: Arc<dyn Power>) -> Booted {
         let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
-        Booted { cluster, versions, saved: None, power }
+        Booted { cluster, versions, saved: None, way_out: None, power }
     }
 
     /// Lets all control planes run, for a cluster that people use.

@@ -21,7 +21,7 @@ mod process;
 pub mod qemu;
 
 pub use agent::INIT;
-pub use booted::{Booted, Saved};
+pub use booted::{Booted, Saved, WayOut};
 pub use execution::user_emulator;
 pub use members::CONTROLLER_MANAGER;
 pub use node::NodeRequest;

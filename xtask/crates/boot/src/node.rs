@@ -26,6 +26,8 @@ use crate::plan::{Door, Plan, Root};
 
 /// The address of a guest in QEMU's user network.
 pub(crate) const ADDRESS: &str = "10.0.2.15";
+/// What it calls this machine, as far as it may reach it.
+pub(crate) const OUTSIDE: &str = "10.0.2.100";
 const SHELL: &str = "/bin/busybox";
 /// Nodes and Pods are ready within 10 s on the reference machine.
 const CONVERGED: Duration = Duration::from_secs(60);

@@ -18,19 +18,20 @@ use rcgen::{
 };
 
 use crate::flags::random_base64;
-use crate::node::ADDRESS;
+use crate::node::{ADDRESS, OUTSIDE};
 use crate::plan::Root;
 
 /// The administrator's name and group.
 const ADMIN: &str = "archproof";
 const ADMINS: &str = "system:masters";
 const RUN_CA: &str = "archproof run CA";
-/// What a server of the run is called: from here, on a node, and by Pods. The last address is the first one of the range
-/// of Services, behind which Pods find the apiserver.
-const SERVER: [&str; 8] = [
+/// What a server of the run is called: from here, on a node, from a guest if it is on this machine, and by Pods. The last
+/// address is the first one of the range of Services, behind which Pods find the apiserver.
+const SERVER: [&str; 9] = [
     "127.0.0.1",
     "localhost",
     ADDRESS,
+    OUTSIDE,
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",

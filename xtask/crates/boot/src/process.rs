@@ -8,7 +8,7 @@ use proc::progress::Phase;
 use proc::{RunDir, interrupt};
 
 use crate::Topology;
-use crate::booted::Booted;
+use crate::booted::{Booted, WayOut};
 use crate::component::{Component, quoted};
 use crate::execution::{self, Execution};
 use crate::host::{Host, Local};
@@ -58,7 +58,9 @@ pub fn up_on(
         profiles: BTreeMap::new(),
         machine: None,
     };
-    Ok(Booted::new(info, artifacts, host, planes, None))
+    let mut booted = Booted::new(info, artifacts, host, planes, None);
+    booted.way_out = Some(WayOut::Here);
+    Ok(booted)
 }
 
 /// A shell script that starts a profile by hand: the same programs, flags, files and certificates, and nothing else.

@@ -21,8 +21,7 @@ pub(crate) type Upstream<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 /// A listener with a runtime of its own. Dropping it ends it with all its connections.
 pub(crate) struct Door {
-    /// `https://127.0.0.1:PORT`.
-    pub(crate) url: String,
+    pub(crate) port: u16,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
@@ -47,7 +46,7 @@ impl Door {
         let listener = listener.context("failed to listen on a port for the proxy")?;
         let port = listener.local_addr().context("the proxy has no address")?.port();
         runtime.spawn(accept(listener, acceptor, Arc::new(serve)));
-        Ok(Door { url: format!("https://127.0.0.1:{port}"), runtime: Some(runtime) })
+        Ok(Door { port, runtime: Some(runtime) })
     }
 }
 

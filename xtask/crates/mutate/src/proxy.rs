@@ -57,8 +57,8 @@ impl Proxy {
     }
 
     /// `https://127.0.0.1:PORT`.
-    pub fn url(&self) -> &str {
-        &self.0.url
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.0.port)
     }
 }
 

@@ -57,9 +57,9 @@ impl StoreProxy {
         Door::open(&store.tls.ca, move |stream| connection(stream, Arc::clone(&shared))).map(StoreProxy)
     }
 
-    /// `https://127.0.0.1:PORT`.
-    pub fn url(&self) -> &str {
-        &self.0.url
+    /// On this machine's loopback.
+    pub fn port(&self) -> u16 {
+        self.0.port
     }
 }
 

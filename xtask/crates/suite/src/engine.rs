@@ -49,6 +49,8 @@ pub struct Options {
     pub history: PathBuf,
     /// The folder for stored values that are compared with those of other runs.
     pub values: PathBuf,
+    /// Whether nobody else writes: then a profile has ended when the server has removed what its cases deleted.
+    pub alone: bool,
     /// The command that repeats the run; ` --check ID` is added for a case.
     pub repeat: String,
 }
@@ -167,13 +169,14 @@ impl Engine<'_> {
         Ok(Leg { profile: profile.name.clone(), histories, trouble })
     }
 
-    /// Waking and resting take their time, which the other profiles use.
+    /// Waking and resting take their time, which the other profiles use. Where none rests, nobody does either.
     async fn control(
         &self,
         profile: &ProfileInfo,
         action: impl FnOnce(&dyn Control, &str) -> Result<(), ControlError> + Send + 'static,
     ) -> anyhow::Result<()> {
-        let Some(control) = self.cluster.control.clone() else { return Ok(()) };
+        let resting = self.cluster.info.awake.is_some();
+        let Some(control) = self.cluster.control.clone().filter(|_| resting) else { return Ok(()) };
         let name = profile.name.clone();
         let done = tokio::task::spawn_blocking(move || action(&*control, &name)).await;
         let done = done.context("a change of the control planes panicked, a bug of ours")?;
@@ -316,7 +319,7 @@ impl Engine<'_> {
 
     /// The server itself removes the objects of a deleted definition, a moment after it has answered.
     async fn wait_until_clean(&self, field: &Field) -> anyhow::Result<()> {
-        if self.cluster.info.shared.is_some() {
+        if !self.options.alone {
             // Whoever has booted it removes what is left.
             return Ok(());
         }

@@ -108,6 +108,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     ));
     let mut booted = Booted::new(info, request.artifacts, up.host, up.planes, snapshot);
     booted.saved = up.saved;
+    booted.way_out = Some(vm::way_out(run)?);
     Ok(booted)
 }
 

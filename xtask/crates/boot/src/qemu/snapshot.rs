@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::Xxh3;
 /// Folder below the cache.
 pub const FOLDER: &str = "snapshots";
 /// Changes when older snapshots must not be read any more.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// The certificates in it are valid for a week.
 const LONGEST_AGE: Duration = Duration::from_secs(5 * 24 * 3600);
 /// All snapshots together, on disk. The least recently used go first.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -16,6 +17,8 @@ use proc::{Daemon, RunDir, Spec};
 
 use super::console::Console;
 use super::qmp::Qmp;
+use crate::booted::WayOut;
+use crate::node::OUTSIDE;
 use crate::plan::Door;
 
 /// QEMU connects while it starts, before the guest runs.
@@ -24,6 +27,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LAST_LINES: usize = 10;
 /// The guest's address in QEMU's user network.
 pub(crate) const GUEST: &str = crate::node::ADDRESS;
+/// What a guest reaches of this machine: nothing but the port that a file in the VM's folder names, if there is one.
+const OUTSIDE_PORT: u16 = 2379;
+const WAY_OUT: &str = "way-out";
+const WAY_OUT_PORT: &str = "way-out.port";
 const DISK: &str = "disk";
 /// What tells the guest's first process to take the only disk for its root.
 const ROOT: &str = " archproof.disk=vda";
@@ -48,6 +55,14 @@ pub(crate) struct Hardware<'a> {
     pub(crate) cpu: &'a str,
     /// An image that is the guest's root, read-only.
     pub(crate) disk: Option<&'a Path>,
+}
+
+/// See [`WayOut`]. Each connection of the guest has a process of ours, which QEMU starts in its own folder.
+pub(crate) fn way_out(run: &RunDir) -> anyhow::Result<WayOut> {
+    Ok(WayOut::Address {
+        address: format!("{OUTSIDE}:{OUTSIDE_PORT}"),
+        file: run.private_dir(FOLDER)?.join(WAY_OUT_PORT),
+    })
 }
 
 /// How the guest begins.
@@ -148,7 +163,11 @@ impl Vm {
             let file = disk.display().to_string().replace(',', ",,");
             add("-drive", format!("if=none,id={DISK},format=raw,readonly=on,file={file}"));
         }
-        add("-netdev", network(doors));
+        symlink(format!("/proc/{}/exe", std::process::id()), dir.join(WAY_OUT)).context("failed to make a link")?;
+        add(
+            "-netdev",
+            format!("{},guestfwd=tcp:{OUTSIDE}:{OUTSIDE_PORT}-cmd:./{WAY_OUT} way-out {WAY_OUT_PORT}", network(doors)),
+        );
         for socket in [MONITOR, CONSOLE, CONTROL, LOGS] {
             add("-chardev", format!("socket,id={socket},path={socket}"));
         }
@@ -201,7 +220,7 @@ fn quoted(text: &str) -> String {
     if text.is_empty() { "nothing".into() } else { format!("`{}`", text.trim()) }
 }
 
-/// No way out: the guest reaches nothing but this host's answers to what was forwarded.
+/// The guest reaches nothing but this host's answers to what was forwarded.
 pub(crate) fn network(doors: &[Door]) -> String {
     let forwards = doors.iter().map(|door| format!(",hostfwd=tcp:127.0.0.1:{}-{GUEST}:{}", door.outside, door.inside));
     format!("user,id=net,restrict=on{}", forwards.collect::<String>())
