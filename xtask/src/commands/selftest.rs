@@ -89,9 +89,10 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
     let field = Field { booted: &booted, table: &table, golden: &golden, run: &run, seed };
-    let rows = field.all(&field.possible(mutants));
+    let ended = field.all(&field.possible(mutants));
     let taken_down = booted.end(None);
-    let rows = rows.or_exit(Exit::Infrastructure)?;
+    // Until here, because an apiserver without its store does not end before its grace has passed.
+    let (rows, _owed) = ended.or_exit(Exit::Infrastructure)?;
     taken_down.or_exit(Exit::Infrastructure)?;
     tell(&rows, options, run.public())
 }
@@ -163,20 +164,22 @@ impl Field<'_> {
         left
     }
 
-    fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<Vec<Row>> {
+    /// Also gives what is still owed to the apiservers.
+    fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<(Vec<Row>, Vec<Owed>)> {
         let width = self.booted.cluster.info.awake.unwrap_or(WIDTH);
         let ended = proc::side_by_side(&legs(mutants), width, |leg| self.leg(leg))?;
-        let mut rows: Vec<Row> = ended.into_iter().flatten().collect();
+        let (rows, owed): (Vec<Vec<Row>>, Vec<Owed>) = ended.into_iter().unzip();
+        let mut rows = rows.concat();
         // The checks without a mutant come first.
         let place = |row: &Row| mutants.iter().position(|mutant| mutant.id == row.mutant);
         rows.sort_by_key(place);
-        Ok(rows)
+        Ok((rows, owed))
     }
 
     /// First the checks behind a proxy that breaks nothing, then each mutant. The profile is awake from the first to the
     /// last: one that slept for long has so much to catch up with that its store does not answer. In the end its
     /// apiserver is left as the last mutant wanted it, because nobody comes after.
-    fn leg(&self, leg: &Leg) -> anyhow::Result<Vec<Row>> {
+    fn leg(&self, leg: &Leg) -> anyhow::Result<(Vec<Row>, Owed)> {
         self.power()?.wake(leg.profile)?;
         let mut rows = self.control(leg)?;
         rows.extend(proc::side_by_side(&leg.gentle, WIDTH, |mutant| self.mutant(mutant))?);
@@ -186,7 +189,7 @@ impl Field<'_> {
             rows.push(self.mutant(mutant)?);
         }
         self.power()?.rest(leg.profile)?;
-        Ok(rows)
+        Ok((rows, owed))
     }
 
     /// The leg's checks on the real server, through the same proxy.
@@ -333,7 +336,7 @@ impl Field<'_> {
             values: self.run.values().join(name),
             // Mutants of a profile run side by side, and some leave things behind.
             alone: false,
-            repeat: format!("cargo xtask selftest --mutant {name} --seed {}", self.seed),
+            repeat: format!("cargo xtask selftest --seed {}", self.seed),
         };
         let plan =
             Plan { cases: cases.to_vec(), unfit: Vec::new(), table: self.table.clone(), golden: self.golden.to_vec() };

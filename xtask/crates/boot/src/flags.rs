@@ -200,8 +200,8 @@ pub(crate) fn apiserver(
 /// out of memory. The limit is far above what the busiest of them keeps (120 MiB natively, and 60 MiB of stacks and the
 /// rest): near it Go would do nothing but collect. A store with 96 MiB did, whose heap had come to 67 after an hour of
 /// mutants: it took 1,300 s of processor for 3,600 collections, and writes ended with "etcdserver: request timed out".
-/// That few are awake at a time leaves room for it in the target files' memory. ML-KEM beside X25519 is a third of a connection's key exchange, and an apiserver begins with 130 connections to
-/// its store.
+/// That few are awake at a time leaves room for it in the target files' memory. ML-KEM beside X25519 is a third of a
+/// connection's key exchange, and an apiserver begins with 130 connections to its store.
 /// <https://pkg.go.dev/runtime#hdr-Environment_Variables>
 pub(crate) fn environment(component: &str, factor: f64) -> BTreeMap<String, String> {
     let limit = match component {

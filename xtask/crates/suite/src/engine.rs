@@ -49,7 +49,8 @@ pub struct Options {
     pub history: PathBuf,
     /// The folder for stored values that are compared with those of other runs.
     pub values: PathBuf,
-    /// Whether nobody else writes: then a profile has ended when the server has removed what its cases deleted.
+    /// Whether nobody else writes: then a profile has ended when the server has removed what its cases deleted, and what
+    /// is left is theirs.
     pub alone: bool,
     /// The command that repeats the run; ` --check ID` is added for a case.
     pub repeat: String,
@@ -338,7 +339,7 @@ impl Engine<'_> {
 
     /// Every check removes what it made; whatever is left is said.
     fn tell_residue(&self, histories: &[History]) {
-        for history in histories.iter().filter(|_| self.cluster.info.shared.is_none()) {
+        for history in histories.iter().filter(|_| self.options.alone) {
             let (profile, store) = (&history.meta.profile, &history.meta.store);
             let left: Vec<&str> = history.meta.last.iter().map(|kv| &*kv.key).filter(|key| is_residue(key)).collect();
             if !left.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -63,6 +64,16 @@ pub(crate) fn way_out(run: &RunDir) -> anyhow::Result<WayOut> {
         address: format!("{OUTSIDE}:{OUTSIDE_PORT}"),
         file: run.private_dir(FOLDER)?.join(WAY_OUT_PORT),
     })
+}
+
+/// A link to this program: its own path may hold what QEMU's options or the words of a command must not.
+fn link_ourselves(link: &Path) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("failed to find this program's own file")?;
+    match symlink(program, link) {
+        // A VM that did not restore is followed by a cold one in the same folder.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        other => other.with_context(|| format!("failed to make the link {}", link.display())),
+    }
 }
 
 /// How the guest begins.
@@ -163,7 +174,7 @@ impl Vm {
             let file = disk.display().to_string().replace(',', ",,");
             add("-drive", format!("if=none,id={DISK},format=raw,readonly=on,file={file}"));
         }
-        symlink(format!("/proc/{}/exe", std::process::id()), dir.join(WAY_OUT)).context("failed to make a link")?;
+        link_ourselves(&dir.join(WAY_OUT))?;
         add(
             "-netdev",
             format!("{},guestfwd=tcp:{OUTSIDE}:{OUTSIDE_PORT}-cmd:./{WAY_OUT} way-out {WAY_OUT_PORT}", network(doors)),
