@@ -31,8 +31,7 @@ impl Known {
                 Answer::Object { status: status @ 200..=299, rv } => {
                     known.acknowledge(keys, operation, rv);
                     let created = status == 201 && is_creation(operation, prepared::at(revisions, revs, rv));
-                    // An update that changes nothing answers the version that it was based on.
-                    if created || operation.based_on.is_some_and(|based_on| based_on != rv) {
+                    if created || operation.made(rv) {
                         known.earliest.push((rv, operation.called));
                     }
                 }

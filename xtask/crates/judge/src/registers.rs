@@ -171,8 +171,8 @@ fn effect(prepared: &Prepared<'_>, operation: &Operation) -> Option<Effect> {
 /// perhaps a write without an answer, so that it must not claim this version for itself.
 fn written(operation: &Operation, rv: u64) -> Effect {
     match operation.based_on {
-        Some(based_on) if based_on == rv => Effect::Read(rv),
-        Some(_) => Effect::Write(rv),
+        _ if operation.made(rv) => Effect::Write(rv),
+        Some(_) => Effect::Read(rv),
         None => Effect::Touch(rv),
     }
 }

@@ -73,6 +73,9 @@ fn write<'h>(
             return created.then(|| (format!("answered 201 and {rv}, at which nothing was created"), evidence()));
         }
         (Verb::Create, _) => {}
+        (Verb::Update, Some(based_on)) if based_on == rv && operation.changes => {
+            return Some((format!("answered {rv}, on which it was based, although it changes something"), evidence()));
+        }
         (Verb::Update, Some(based_on)) if based_on == rv => {
             let over = over_before(prepared, operation, rv)?;
             let text = format!("answered {rv} as if it were there, but {over} had replaced it before it was sent");
@@ -84,6 +87,7 @@ fn write<'h>(
                 return Some((text, evidence()));
             }
         }
+        _ if operation.made(rv) => {}
         _ => return None,
     }
     claims.push((rv, &revision.key, operation));

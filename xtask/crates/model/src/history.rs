@@ -104,9 +104,21 @@ pub struct Operation {
     /// it carries none, for other verbs, and in older recordings.
     #[serde(default)]
     pub based_on: Option<u64>,
+    /// It asks for something that is not there yet, whoever comes first: an update or patch that is done has made a revision.
+    /// False where nobody can say so, and in older recordings.
+    #[serde(default)]
+    pub changes: bool,
     pub called: Micros,
     pub returned: Micros,
     pub answer: Answer,
+}
+
+impl Operation {
+    /// Whether an update or patch that was answered with this version has made it. One that changes nothing is answered
+    /// with what was there, and a patch does not say what that was.
+    pub fn made(&self, rv: u64) -> bool {
+        self.based_on.map_or(self.changes, |based_on| based_on != rv)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ use tokio::sync::OnceCell;
 
 pub(crate) use on_demand::Started;
 
-use crate::api::{Api, Request, Response, Transport};
+use crate::api::{Api, MERGE_PATCH, Request, Response, Transport};
 use crate::check::{NODE, Stop};
 use crate::object::{NAMESPACES, Object};
 use crate::record::Recorder;
@@ -73,6 +73,8 @@ struct Question<'a> {
     namespace: &'a str,
     name: &'a str,
     request: Request,
+    /// See [`model::history::Operation::changes`].
+    changes: bool,
 }
 
 impl Ctx {
@@ -199,7 +201,7 @@ impl Ctx {
     pub async fn try_get(&self, resource: &Resource, name: &str, query: &str) -> anyhow::Result<Response> {
         let namespace = self.namespace_of(resource).await?;
         let request = Request::get(object_path(resource, &namespace, name)).query(query);
-        self.ask(Question { verb: Verb::Get, resource, namespace: &namespace, name, request }).await
+        self.ask(Question { verb: Verb::Get, resource, namespace: &namespace, name, request, changes: false }).await
     }
 
     /// PUT of the object as it is, with whatever resource version it carries.
@@ -211,12 +213,22 @@ impl Ctx {
         self.try_update_with(resource, object, "").await
     }
 
+    /// [`Self::try_update`] with content that no version had before, and the judges told so: a server that answers it with
+    /// the version it was based on has not done it.
+    pub async fn try_change(&self, resource: &Resource, object: &Object) -> anyhow::Result<Response> {
+        self.put(resource, object, "", true).await
+    }
+
     pub async fn try_update_with(&self, resource: &Resource, object: &Object, query: &str) -> anyhow::Result<Response> {
+        self.put(resource, object, query, false).await
+    }
+
+    async fn put(&self, resource: &Resource, object: &Object, query: &str, changes: bool) -> anyhow::Result<Response> {
         let namespace = self.namespace_of(resource).await?;
         let name = object.name();
         let path = object_path(resource, &namespace, name);
         let request = Request::new(Method::PUT, path).query(query).json(&object.0);
-        self.ask(Question { verb: Verb::Update, resource, namespace: &namespace, name, request }).await
+        self.ask(Question { verb: Verb::Update, resource, namespace: &namespace, name, request, changes }).await
     }
 
     /// PATCH with a body of the given patch type; see the constants in `api`.
@@ -228,11 +240,27 @@ impl Ctx {
         patch: &Value,
         query: &str,
     ) -> anyhow::Result<Response> {
+        self.patch(resource, name, (media_type, patch), query, false).await
+    }
+
+    /// A merge patch with content that no version had before, and the judges told so.
+    pub async fn try_patch_change(&self, resource: &Resource, name: &str, patch: &Value) -> anyhow::Result<Response> {
+        self.patch(resource, name, (MERGE_PATCH, patch), "", true).await
+    }
+
+    async fn patch(
+        &self,
+        resource: &Resource,
+        name: &str,
+        (media_type, patch): (&'static str, &Value),
+        query: &str,
+        changes: bool,
+    ) -> anyhow::Result<Response> {
         let namespace = self.namespace_of(resource).await?;
         let path = object_path(resource, &namespace, name);
         let request = Request::new(Method::PATCH, path).query(query).body(media_type, patch.to_string());
         self.note_made(resource, &namespace, name);
-        self.ask(Question { verb: Verb::Patch, resource, namespace: &namespace, name, request }).await
+        self.ask(Question { verb: Verb::Patch, resource, namespace: &namespace, name, request, changes }).await
     }
 
     pub async fn delete(&self, resource: &Resource, name: &str) -> anyhow::Result<Object> {
@@ -250,7 +278,7 @@ impl Ctx {
             }
             request = request.json(&body);
         }
-        self.ask(Question { verb: Verb::Delete, resource, namespace: &namespace, name, request }).await
+        self.ask(Question { verb: Verb::Delete, resource, namespace: &namespace, name, request, changes: false }).await
     }
 
     pub async fn list(&self, resource: &Resource, query: &str) -> anyhow::Result<Object> {
@@ -260,7 +288,8 @@ impl Ctx {
     pub async fn try_list(&self, resource: &Resource, query: &str) -> anyhow::Result<Response> {
         let namespace = self.namespace_of(resource).await?;
         let request = Request::get(resource.path(Some(&namespace))).query(query);
-        self.ask(Question { verb: Verb::List, resource, namespace: &namespace, name: "", request }).await
+        self.ask(Question { verb: Verb::List, resource, namespace: &namespace, name: "", request, changes: false })
+            .await
     }
 
     /// A watch of the resource in the case's namespace over HTTP/2; a refusal fails the check.
@@ -418,7 +447,8 @@ impl Ctx {
         let request =
             Request::new(Method::POST, resource.path(Some(namespace))).json(&self.labelled(resource, object).0);
         self.note_made(resource, namespace, object.name());
-        self.ask(Question { verb: Verb::Create, resource, namespace, name: object.name(), request }).await
+        self.ask(Question { verb: Verb::Create, resource, namespace, name: object.name(), request, changes: false })
+            .await
     }
 
     /// Lets the clean-up clear a collection of the case's namespace, in which only workers make something.

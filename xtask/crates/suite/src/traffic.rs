@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use model::history::FrameKind;
 use serde_json::json;
 
-use crate::api::{MERGE_PATCH, Response, Transport, query};
+use crate::api::{Response, Transport, query};
 use crate::check::Stop;
 use crate::ctx::Ctx;
 use crate::object::{CONFIG_MAPS, Object, config_map};
@@ -69,11 +69,11 @@ async fn change(ctx: &Ctx, name: &str, seen: &Response, choice: u32, unique: Str
     match choice {
         0..60 => {
             let object = labelled(ctx, seen.object()?).with("data.by", unique);
-            ctx.try_update(&CONFIG_MAPS, &object).await
+            ctx.try_change(&CONFIG_MAPS, &object).await
         }
         60..75 => {
             let patch = json!({"data": {"by": unique}});
-            ctx.try_patch(&CONFIG_MAPS, name, MERGE_PATCH, &patch, "").await
+            ctx.try_patch_change(&CONFIG_MAPS, name, &patch).await
         }
         75..80 => ctx.try_update(&CONFIG_MAPS, &seen.object()?).await,
         _ => ctx.try_delete(&CONFIG_MAPS, name, &json!(null)).await,

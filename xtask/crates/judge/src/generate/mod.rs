@@ -181,7 +181,8 @@ impl World {
         }
         let returned = self.now + self.random.u64(1..30);
         let done = operation(verb, &prefix, Some(&key), String::new(), (called, returned), answer);
-        self.operations.push(Operation { based_on, ..done });
+        let changes = matches!(verb, Verb::Update | Verb::Patch) && self.random.bool();
+        self.operations.push(Operation { based_on, changes, ..done });
     }
 
     /// Something that nobody asked for through the recorded API.
@@ -332,6 +333,7 @@ fn operation(
         key: key.map(Arc::clone),
         query,
         based_on: None,
+        changes: false,
         called,
         returned,
         answer,

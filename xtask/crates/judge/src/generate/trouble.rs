@@ -33,7 +33,8 @@ impl World {
         let query = if self.random.u8(0..6) == 0 { "dryRun=All" } else { "" };
         let returned = called + self.random.u64(1..4);
         let done = operation(verb, &prefix, Some(&key), query.into(), (called, returned), answer);
-        self.operations.push(Operation { based_on, ..done });
+        let changes = matches!(done.answer, Answer::Refused { .. }) && self.random.bool();
+        self.operations.push(Operation { based_on, changes, ..done });
     }
 
     /// A write whose answer never comes, or is that of a server that does not know: it takes effect at once, after the

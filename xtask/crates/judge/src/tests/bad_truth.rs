@@ -1,7 +1,7 @@
 //! Recordings that are not sound in themselves, and answers to writes that the store does not know.
 
 use model::Outcome;
-use model::history::{Change, History, Snapshot};
+use model::history::{Answer, Change, History, Snapshot, Verb};
 
 use super::story::{key, object, story};
 use super::{accept, judge_all, refuse};
@@ -109,8 +109,24 @@ const WRONG_ANSWERS: &[Case] = &[
         &["Create", "ns/b", "answered resource version 8"],
     ),
     ("created before an answered write", |h| h.operations[7].called = 101, &["Create", "ns/c", "answered 9", "10"]),
+    (
+        "a change that echoes what it was based on",
+        |h| (h.operations[2].changes, h.operations[2].answer) = (true, object(2)),
+        &["Update", "ns/a", "answered 2", "although it changes"],
+    ),
+    ("a patch that was not done", |h| lost_patch(h, object(2)), &["Patch", "ns/a", "both answered 2"]),
+    (
+        "a patch that somebody else did before",
+        |h| (lost_patch(h, object(4)), h.operations[2].called = 52).0,
+        &["Patch", "ns/a", "answered 4", "answered before"],
+    ),
     ("created twice", |h| h.operations.push(h.operations[1].clone()), &["Create", "ns/b", "both answered 3"]),
 ];
+
+fn lost_patch(history: &mut History, answer: Answer) {
+    let operation = &mut history.operations[2];
+    (operation.verb, operation.based_on, operation.changes, operation.answer) = (Verb::Patch, None, true, answer);
+}
 
 #[test]
 fn answers_that_the_store_does_not_know_are_refused() {

@@ -22,6 +22,12 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 reply.body = call.body.clone();
             }
         }));
+    "judges.patch-rehearsed": "A patch is answered as done and not done." => "suite.writes",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::PATCH && is_of_traffic(call) {
+                call.query.push(("dryRun".into(), "All".into()));
+            }
+        }));
     "judges.deletion-rehearsed": "A deletion is answered as done and not done." => "suite.writes",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE && is_of_traffic(call) && call.names_an_object() {

@@ -18,7 +18,7 @@ impl Ctx {
     }
 
     pub(super) async fn ask_over(&self, api: &Api, question: Question<'_>) -> anyhow::Result<Response> {
-        let Question { verb, resource, namespace, name, request } = question;
+        let Question { verb, resource, namespace, name, request, changes } = question;
         let etcd_prefix = &self.profile().prefix;
         let recorder = self.recorder(resource);
         let mut patience = self.patience();
@@ -37,6 +37,7 @@ impl Ctx {
                 key: (!name.is_empty()).then(|| key(&resource.key(etcd_prefix, namespace, name))),
                 query: request.query.clone(),
                 based_on: if verb == Verb::Update { based_on(&request.body) } else { None },
+                changes,
                 called,
                 returned,
                 answer,

@@ -52,7 +52,8 @@ impl Ctx {
         loop {
             let request = Request::new(Method::DELETE, path.clone()).query(format!("{DELETE}&limit={PAGE}"));
             // Recorded, so that judges know who deleted the objects.
-            self.ask(Question { verb: Verb::DeleteCollection, resource, namespace, name: "", request }).await?;
+            self.ask(Question { verb: Verb::DeleteCollection, resource, namespace, name: "", request, changes: false })
+                .await?;
             let page = self.send(&Request::get(path.clone()).query(format!("limit={PAGE}"))).await?;
             if page.status == 404 {
                 // The custom resource's definition is gone already, and its objects with it.
@@ -71,7 +72,8 @@ impl Ctx {
     async fn remove(&self, resource: &Resource, namespace: &str, name: &str) -> anyhow::Result<()> {
         let path = object_path(resource, namespace, name);
         let request = Request::new(Method::DELETE, path.clone()).query(DELETE);
-        let answer = self.ask(Question { verb: Verb::Delete, resource, namespace, name, request }).await?;
+        let answer =
+            self.ask(Question { verb: Verb::Delete, resource, namespace, name, request, changes: false }).await?;
         // CustomResourceDefinitions have a finalizer that the server itself handles.
         let held = !Object(answer.json()).meta("deletionTimestamp").is_empty() && resource != &*DEFINITIONS;
         if !held {
@@ -79,7 +81,7 @@ impl Ctx {
         }
         let patch = json!({"metadata": {"finalizers": null}}).to_string();
         let request = Request::new(Method::PATCH, path).body(api::MERGE_PATCH, patch);
-        self.ask(Question { verb: Verb::Patch, resource, namespace, name, request }).await?;
+        self.ask(Question { verb: Verb::Patch, resource, namespace, name, request, changes: false }).await?;
         Ok(())
     }
 
@@ -91,7 +93,7 @@ impl Ctx {
     async fn delete_namespace(&self, name: &str) -> anyhow::Result<()> {
         let request = Request::new(Method::DELETE, object_path(&NAMESPACES, "", name));
         let resource: &Resource = &NAMESPACES;
-        self.ask(Question { verb: Verb::Delete, resource, namespace: "", name, request }).await?;
+        self.ask(Question { verb: Verb::Delete, resource, namespace: "", name, request, changes: false }).await?;
         Ok(())
     }
 
@@ -105,7 +107,7 @@ impl Ctx {
         let resource: &Resource = &NAMESPACES;
         let body = Object::new(resource, name).with("spec.finalizers", json!([]));
         let request = Request::new(Method::PUT, format!("{path}/finalize")).json(&body.0);
-        self.ask(Question { verb: Verb::Update, resource, namespace: "", name, request }).await?;
+        self.ask(Question { verb: Verb::Update, resource, namespace: "", name, request, changes: false }).await?;
         Ok(())
     }
 }

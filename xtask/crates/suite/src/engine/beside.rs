@@ -36,10 +36,11 @@ impl Engine<'_> {
         recorder: &Recorder,
     ) -> anyhow::Result<Option<Collector>> {
         let (store, recorder) = (store.clone(), recorder.clone());
-        Ok(match &self.cluster.info.shared {
-            _ if info.endpoint.is_empty() => None,
-            None => Some(Collector::start(store, recorder).await?),
-            Some(shared) => Some(Collector::start_beside_others(store, recorder, shared.mark.clone()).await?),
+        let mark = self.cluster.info.shared.as_ref().map(|shared| shared.mark.clone());
+        Ok(match info.endpoint.is_empty() {
+            true => None,
+            false if self.options.alone => Some(Collector::start(store, recorder).await?),
+            false => Some(Collector::start_beside_others(store, recorder, mark).await?),
         })
     }
 }

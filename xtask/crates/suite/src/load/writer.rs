@@ -105,7 +105,7 @@ impl Attempt<'_> {
             Known::There(object) => {
                 let rv = object.rv();
                 let changed = with_id(object, self.resource, &self.id);
-                (Change::Put, rv, ctx.try_update(self.resource, &changed).await)
+                (Change::Put, rv, ctx.try_change(self.resource, &changed).await)
             }
             Known::Absent | Known::Nothing => {
                 let namespace = ctx.namespace().await.unwrap_or_default();

@@ -39,10 +39,14 @@ impl Collector {
         }
     }
 
-    /// Begins at the present revision of a store that is not ours alone. Only keys that contain the mark are recorded as
-    /// they are: there are secrets of others, and histories are shown around.
-    pub async fn start_beside_others(store: Store, recorder: Recorder, mark: String) -> anyhow::Result<Collector> {
-        Collector::from_now(store, recorder, Names { mark: Some(mark) }).await
+    /// Begins at the present revision of a store that is not ours alone. With a mark only keys that contain it are recorded
+    /// as they are: there are secrets of others, and histories are shown around.
+    pub async fn start_beside_others(
+        store: Store,
+        recorder: Recorder,
+        mark: Option<String>,
+    ) -> anyhow::Result<Collector> {
+        Collector::from_now(store, recorder, Names { mark }).await
     }
 
     async fn from_now(store: Store, recorder: Recorder, names: Names) -> anyhow::Result<Collector> {

@@ -31,6 +31,29 @@ pub(super) const KINDS: &[Kind] = &[
         Some(vec![words, "did not delete it".into()])
     }),
     ("a conflict is answered as success", WRITES, |h, r| conflict_hidden(h, r)),
+    ("a change is answered with what it was based on", WRITES, |h, r| {
+        let place =
+            write(h, r, |_, operation, rv| operation.changes && operation.based_on.is_some_and(|old| old != rv))?;
+        let based_on = h.operations[place].based_on?;
+        set_rv(h, place, based_on);
+        Some(vec![say(&h.operations[place]), format!("answered {based_on}"), "although it changes".into()])
+    }),
+    ("a patch is answered and not done", WRITES, |h, r| {
+        // Of a version that another one is known to have made.
+        let before = |h: &History, operation: &Operation, made: u64| {
+            let key = operation.key.as_ref()?;
+            let others = h.operations.iter().filter(|o| o.key.as_ref() == Some(key));
+            let made_by_others = others.filter(|o| o.verb == Verb::Create || o.changes);
+            made_by_others.filter_map(answered).filter(|rv| *rv < made).max()
+        };
+        let patches = |h: &History, operation: &Operation, rv: u64| {
+            operation.verb == Verb::Patch && operation.changes && before(h, operation, rv).is_some()
+        };
+        let place = write(h, r, patches)?;
+        let lie = before(h, &h.operations[place], answered(&h.operations[place])?)?;
+        set_rv(h, place, lie);
+        Some(vec![say(&h.operations[place]), format!("answered {lie}")])
+    }),
     ("an update replaces what it was not based on", WRITES, |h, r| {
         let older = |h: &History, operation: &Operation, made: u64| {
             let (key, based_on) = (operation.key.clone()?, operation.based_on.filter(|based_on| *based_on != made)?);
