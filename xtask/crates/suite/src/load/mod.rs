@@ -9,6 +9,7 @@ mod clients;
 mod watcher;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ struct Board {
     ended: AtomicBool,
     /// When watchers have to be told of the marker.
     deadline: Mutex<Option<Instant>>,
+    /// The versions of the markers that are there.
+    markers: Mutex<BTreeMap<Key, u64>>,
 }
 
 /// What a writer remembers.
@@ -161,7 +164,7 @@ async fn account(
             account.reads.extend(log.reads);
         }
         for resource in collections {
-            account.writes.push(marker(ctx, resource).await?);
+            account.writes.push(marker(ctx, resource, board).await?);
         }
         *board.deadline() = Some(Instant::now() + ctx.limit(LIVENESS));
         Ok::<Account, Stop>(account)
@@ -247,15 +250,17 @@ async fn watchers<'a>(
 }
 
 /// The last write of a collection. The servers are well again: it must be acknowledged.
-async fn marker(ctx: &Ctx, resource: &Resource) -> Result<Write, Stop> {
+async fn marker(ctx: &Ctx, resource: &Resource, board: &Board) -> Result<Write, Stop> {
     let recorder = ctx.recorder(resource);
     let id = format!("{MARKER}-{}", resource.plural);
     let called = recorder.now();
     let made = ctx.create(resource, &sample(ctx.namespace().await?, resource, MARKER, &id)).await?;
+    let key = key(&ctx.key(resource, MARKER).await?);
+    board.markers().insert(Key::clone(&key), made.rv());
     Ok(Write {
         client: ctx.client.to_string(),
         id,
-        key: key(&ctx.key(resource, MARKER).await?),
+        key,
         kind: Change::Put,
         based_on: 0,
         called,
@@ -319,6 +324,10 @@ impl Board {
 
     fn deadline(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
         self.deadline.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn markers(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, u64>> {
+        self.markers.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Whether the marker has been there for so long that a watcher must have seen it.

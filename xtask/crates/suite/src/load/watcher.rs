@@ -31,9 +31,11 @@ struct Watcher<'a> {
     marker: Key,
     /// What it would resume from; None: it has to list.
     at: Option<u64>,
+    /// A bookmark has said that the marker was sent. One that was not will not come any more, however long one waits.
+    passed: bool,
 }
 
-/// Watches until it sees the marker, or until that is overdue.
+/// Watches until it sees the marker, or until that is overdue or can no longer come.
 pub(super) async fn live(
     clients: Clients,
     board: &Board,
@@ -44,8 +46,8 @@ pub(super) async fn live(
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
     let marker = key(&ctx.key(resource, MARKER).await?);
     let life = Life { client: ctx.client.to_string(), prefix: key(&prefix), legs: Vec::new() };
-    let mut watcher = Watcher { clients, board, resource, transport, life, marker, at: None };
-    while !board.is_over() && !has_seen(&watcher.life, &watcher.marker) {
+    let mut watcher = Watcher { clients, board, resource, transport, life, marker, at: None, passed: false };
+    while !board.is_over() && !watcher.passed && !has_seen(&watcher.life, &watcher.marker) {
         if !watcher.leg().await? {
             watcher.clients.next_server();
             wait::pause(PATIENCE).await;
@@ -123,10 +125,13 @@ impl Watcher<'_> {
                 _ => self.at = Some(event.frame.rv),
             }
             let seen = event.frame.key == self.marker;
+            let bookmark = matches!(event.frame.kind, FrameKind::Bookmark { .. });
+            let marked = self.board.markers().get(&self.marker).copied();
+            self.passed = bookmark && marked.is_some_and(|marked| event.frame.rv >= marked);
             if let Some(leg) = self.life.legs.last_mut() {
                 leg.frames.push(event.frame);
             }
-            if seen {
+            if seen || self.passed {
                 return Ok(());
             }
         }
