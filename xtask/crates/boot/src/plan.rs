@@ -29,6 +29,11 @@ use crate::pki::Pki;
 
 /// A native component is ready within 3 s; this is for a machine that is busy with something else as well.
 const START: Duration = Duration::from_secs(60);
+/// From being told to end to being killed.
+///
+/// It grows with the square root of the factor only, because it may pass in full: an apiserver that is told to end waits for
+/// open watches up to its request timeout. With ten seconds times the factor a check waited five minutes for that. Without
+/// watches it ends within four seconds at a factor of 30.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Where components run.
@@ -365,7 +370,7 @@ impl Plan<'_> {
         flags: Flags,
         ready: String,
     ) -> anyhow::Result<Component> {
-        let times = Times { start: self.scaled(START), grace: self.scaled(GRACE) };
+        let times = Times { start: self.scaled(START), grace: GRACE.mul_f64(self.place.factor.sqrt().max(1.0)) };
         let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200, factor: self.place.factor };
         let flags = flags::as_known(flags, &artifact(self.artifacts, program)?.experimental_flags);
         Ok(Component::new(self.program(name, program)?, flags, ready, times, self.place.host.clone()))

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::check::Stop;
 
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// Calls `look` every `interval` until it gives a value; after `limit` the check has timed out, with the last text seen.
+/// To look is work for whoever is looked at, on an emulated machine a lot of it: it takes no more than half of the time.
 pub(crate) async fn until<T, F>(
     what: &str,
     limit: Duration,
@@ -17,6 +20,7 @@ where
 {
     let begin = Instant::now();
     loop {
+        let looked = Instant::now();
         let seen = match look().await? {
             Ok(value) => return Ok(value),
             Err(seen) => seen,
@@ -24,7 +28,7 @@ where
         if begin.elapsed() >= limit {
             return Err(Stop::TimedOut { what: format!("{what} ({:.0} s); last seen: {seen}", limit.as_secs_f64()) });
         }
-        pause(interval).await;
+        pause(interval.max(looked.elapsed().min(LONGEST_PAUSE))).await;
     }
 }
 

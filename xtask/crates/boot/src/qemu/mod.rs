@@ -4,6 +4,7 @@
 //! boot of the same. Where QEMU and the kernel come from is not decided here: see [`model::MachineFiles`].
 
 mod accelerator;
+mod backlog;
 mod calibration;
 mod console;
 mod cpio;

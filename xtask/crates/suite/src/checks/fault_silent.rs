@@ -116,7 +116,8 @@ pub(super) async fn well(ctx: &Ctx, checks: &[&str]) -> Verdict {
 }
 
 /// Objects that the cache has to read before it is filled, and the fields of each: work for a tenth of a second or more.
-const OBJECTS: usize = 100;
+/// On a slow machine fewer of them are.
+const OBJECTS: u32 = 100;
 const FIELDS: usize = 4000;
 /// New resources until one was asked for in time.
 const ATTEMPTS: usize = 3;
@@ -197,7 +198,7 @@ async fn plant(ctx: &Ctx, resource: &Resource) -> Verdict {
     let namespace = ctx.namespace().await?;
     ctx.workers_make(resource).await?;
     let fields: serde_json::Map<_, _> = (0..FIELDS).map(|n| (format!("f{n}"), n.into())).collect();
-    for number in 0..OBJECTS {
+    for number in 0..OBJECTS / ctx.stretched(1) {
         let name = format!("a{number}");
         let object = Object::new(resource, &name)
             .with("metadata.namespace", namespace)
@@ -216,7 +217,7 @@ async fn blackhole(ctx: &Ctx) -> Verdict {
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
     let hole = async {
         let held = ctx.hold(ETCD).await?;
-        let seen = in_the_dark(ctx, &namespace, ctx.limit(2.0)).await;
+        let seen = in_the_dark(ctx, &namespace, Duration::from_secs(ctx.stretched(2).into())).await;
         held.release().await?;
         seen
     };

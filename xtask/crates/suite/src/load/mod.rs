@@ -42,6 +42,8 @@ const LIVENESS: f64 = 60.0;
 /// Seconds for a part of the workload to get its writes acknowledged.
 const PROGRESS: f64 = 60.0;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// After a request that nobody answered. Longer on a slow machine, see [`Ctx::at_ease`].
+const PATIENCE: Duration = Duration::from_millis(50);
 const MARKER: &str = "marker";
 
 /// The parts of a workload, as indexes.

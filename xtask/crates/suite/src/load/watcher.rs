@@ -9,7 +9,7 @@ use model::Resource;
 use model::history::{Frame, FrameKind, Key};
 
 use super::clients::Clients;
-use super::{Board, LOOK_EVERY, MARKER, MISSED, key_of};
+use super::{Board, LOOK_EVERY, MARKER, MISSED, PATIENCE, key_of};
 use crate::api::Transport;
 use crate::check::Stop;
 use crate::record::key;
@@ -18,8 +18,6 @@ use crate::watch::{Next, Watch, WatchOptions};
 
 /// How long a stream is listened to before the clock is looked at.
 const LISTEN: Duration = Duration::from_millis(500);
-/// After a request that nobody answered.
-const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A watcher and what it has come to.
 struct Watcher<'a> {
@@ -50,7 +48,7 @@ pub(super) async fn live(
     while !board.is_over() && !watcher.passed && !has_seen(&watcher.life, &watcher.marker) {
         if !watcher.leg().await? {
             watcher.clients.next_server();
-            wait::pause(PATIENCE).await;
+            wait::pause(watcher.clients.ctx().at_ease(PATIENCE)).await;
         }
     }
     Ok(watcher.life)

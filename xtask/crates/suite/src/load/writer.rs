@@ -9,7 +9,7 @@ use model::history::Change;
 use serde_json::json;
 
 use super::clients::Clients;
-use super::{Board, Log, with_id};
+use super::{Board, Log, PATIENCE, with_id};
 use crate::api::Response;
 use crate::check::Stop;
 use crate::object::Object;
@@ -20,8 +20,6 @@ use crate::wait;
 const NAMES: u32 = 4;
 /// Between two steps, so that a native server is not asked for thousands of writes.
 const PACE: Duration = Duration::from_millis(10);
-/// After a request that nobody answered.
-const PATIENCE: Duration = Duration::from_millis(50);
 
 /// What a writer knows of one of its keys.
 #[derive(Clone)]
@@ -59,7 +57,7 @@ pub(super) async fn write(
         };
         if matches!(after, Known::Nothing) {
             clients.next_server();
-            wait::pause(PATIENCE).await;
+            wait::pause(clients.ctx().at_ease(PATIENCE)).await;
         }
         known.insert(name, after);
         wait::pause(PACE).await;

@@ -1,0 +1,75 @@
+//! How many connections to a guest may come at once: QEMU's user network leaves room for two.
+//!
+//! libslirp listens on each forwarded port with a backlog of one, and takes one connection each time around its loop. What
+//! comes beside that is dropped by this machine's kernel and sent again after 0.2 s, 0.4 s, 0.8 s: of 24 connections that a
+//! check opened at once two came through each time, and the last one was reset after 107 s. `nstat -az
+//! TcpExtListenOverflows` counts them, and `ss -ltn` shows the backlog as Send-Q.
+//!
+//! No option of QEMU's changes it. But listen(2) on a socket that listens already sets its backlog anew, and a process may
+//! ask for the sockets of one that it has started (pidfd_getfd(2), Linux 5.6).
+
+use std::fs::read_dir;
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, bail};
+use rustix::net::{AddressFamily, listen, sockopt};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+/// The kernel makes it less where `net.core.somaxconn` is.
+const ROOM: i32 = 4096;
+
+/// Gives the `ports` TCP sockets on which the process listens a longer queue.
+pub(super) fn widen(process: i32, ports: usize) -> anyhow::Result<()> {
+    let pid = Pid::from_raw(process).context("QEMU has no process id")?;
+    let handle = pidfd_open(pid, PidfdFlags::empty()).context("failed to open the process of QEMU")?;
+    let mut widened = 0;
+    let folder = format!("/proc/{process}/fd");
+    for entry in read_dir(&folder).with_context(|| format!("failed to read {folder}"))? {
+        let name = entry?.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        let file = pidfd_getfd(&handle, number, PidfdGetfdFlags::empty());
+        let file = file.context("failed to duplicate QEMU's sockets (pidfd_getfd)")?;
+        if listens(&file) {
+            listen(&file, ROOM).context("failed to set the backlog of a port")?;
+            widened += 1;
+        }
+    }
+    if widened != ports {
+        bail!("QEMU listens on {widened} TCP sockets instead of {ports}");
+    }
+    Ok(())
+}
+
+/// Whether it is a TCP socket that waits for connections. Of what is no socket, the kernel says so.
+fn listens(file: &OwnedFd) -> bool {
+    let inet = sockopt::socket_domain(file).is_ok_and(|domain| domain == AddressFamily::INET);
+    inet && sockopt::socket_acceptconn(file).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::process::id;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_listens_already_gets_room() -> anyhow::Result<()> {
+        let socket = rustix::net::socket(AddressFamily::INET, rustix::net::SocketType::STREAM, None)?;
+        rustix::net::bind(&socket, &"127.0.0.1:0".parse::<std::net::SocketAddr>()?)?;
+        listen(&socket, 1)?;
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr()?;
+        // Other tests of this process may listen as well.
+        let _ = widen(i32::try_from(id())?, 1);
+        let connect = || TcpStream::connect_timeout(&address, std::time::Duration::from_millis(150));
+        let waiting: Vec<TcpStream> = (0..20).map(|_| connect()).collect::<Result<_, _>>()?;
+        assert_eq!(waiting.len(), 20);
+        Ok(())
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_an_error() {
+        assert!(widen(i32::MAX, 0).is_err());
+    }
+}
