@@ -12,6 +12,7 @@ use std::fs::read_dir;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, bail};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, listen, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -27,8 +28,13 @@ pub(super) fn widen(process: i32, ports: usize) -> anyhow::Result<()> {
     for entry in read_dir(&folder).with_context(|| format!("failed to read {folder}"))? {
         let name = entry?.file_name();
         let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        let file = pidfd_getfd(&handle, number, PidfdGetfdFlags::empty());
-        let file = file.context("failed to duplicate QEMU's sockets (pidfd_getfd)")?;
+        let file = match pidfd_getfd(&handle, number, PidfdGetfdFlags::empty()) {
+            // Closed since the folder was read.
+            Err(Errno::BADF) => continue,
+            file => {
+                file.context("pidfd_getfd does not give QEMU's sockets; a container needs CAP_SYS_PTRACE for it")?
+            }
+        };
         if listens(&file) {
             listen(&file, ROOM).context("failed to set the backlog of a port")?;
             widened += 1;
@@ -62,7 +68,7 @@ mod tests {
         let address = listener.local_addr()?;
         match widen(i32::try_from(id())?, 1) {
             // A container without CAP_SYS_PTRACE.
-            Err(error) if error.downcast_ref() == Some(&rustix::io::Errno::PERM) => return Ok(()),
+            Err(error) if error.downcast_ref() == Some(&Errno::PERM) => return Ok(()),
             // Other tests of this process may listen as well.
             _ => {}
         }
