@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::anyhow;
+use futures::future::try_join_all;
 use model::Level::Should;
 use model::Resource;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use super::bytes::position;
+use super::caught_up::{until_followed, until_forgotten};
 use super::sealing::{Kind, clear, custom, kinds, sealed};
 use crate::api::{Request, Response};
 use crate::check::{Check, Stop, Verdict};
@@ -41,8 +43,8 @@ pub(super) static CHECKS: &[Check] = &[
                       InternalError. aescbc and secretbox do not: the copy is read there.",
         source: "apiserver pkg/storage/value/encrypt/aes/aes.go, aes_extended_nonce.go, secretbox/secretbox.go \
                  (AuthenticatedData is the etcd key)",
-        observed: "For each provider an object's value is put, byte by byte, at its own key and at that of another name. \
-                   At its own key it must be read in every case.",
+        observed: "For each provider an object's value is put, byte by byte, at its own key, where it must be read in every \
+                   case, and when the object is deleted at the key of another name.",
         by_hand: "etcdctl get --print-value-only /registry/secrets/default/a | head -c -1 | etcdctl put \
                   /registry/secrets/default/b; kubectl get secret b",
         profiles: &["encrypted"],
@@ -157,19 +159,20 @@ fn is_bound(provider: Provider) -> bool {
     matches!(provider, Provider::AesGcm | Provider::KmsV1 | Provider::KmsV2)
 }
 
-/// Puts an object's value at its own key and at another one, for a moment.
+/// Puts an object's value at its own key, and when the object is gone at another one, for a moment: at a copy that cannot
+/// be read the server's cache stops to follow, and one that is read is the object to it.
 async fn copied(ctx: &Ctx, kind: &Kind, resource: &Resource, object: &Object) -> Verdict {
     ctx.create(resource, object).await?;
     let stored = ctx.must_be_stored(resource, "a").await?;
     ctx.store(resource).put(&stored.key, &stored.value).await?;
     let own = ctx.try_get(resource, "a", "").await?;
     expect!(own.is_success(), "{:?}: a value put back at its own key is answered {own}", kind.provider);
+    ctx.delete(resource, "a").await?;
+    until_forgotten(ctx, resource, "a").await?;
     let key = ctx.key(resource, "copy").await?;
     ctx.store(resource).put(&key, &stored.value).await?;
     let copy = ctx.try_get(resource, "copy", "").await;
     ctx.store(resource).delete(&key).await?;
-    // By name: to the server's cache a copy that is read was the object, which it has now forgotten.
-    ctx.delete(resource, "a").await?;
     fault_of_copy(ctx, kind.provider, &own.object()?, &copy?)
 }
 
@@ -215,7 +218,9 @@ async fn encryption_wrong_key(ctx: &Ctx) -> Verdict {
         let key = ctx.key(value.resource, value.name).await?;
         ctx.store(value.resource).delete(&key).await?;
     }
-    verdict
+    verdict?;
+    try_join_all(resources.iter().map(|resource| until_followed(ctx, resource, "a"))).await?;
+    Ok(())
 }
 
 async fn all_refused(ctx: &Ctx, values: &[Unreadable<'_>], resources: &[Resource]) -> Verdict {

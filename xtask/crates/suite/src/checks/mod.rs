@@ -5,6 +5,7 @@ mod arch_identical;
 mod arch_mask;
 mod bare;
 mod bytes;
+mod caught_up;
 mod cbor;
 mod cc;
 mod cc_delete;

@@ -4,6 +4,7 @@ use model::Level::{Extra, Should};
 use model::Resource;
 use serde_json::{Value, json};
 
+use super::caught_up::until_followed;
 use super::cbor;
 use super::layout_custom::{CBOR_GATE, gate_is_on};
 use crate::api::Request;
@@ -113,7 +114,8 @@ async fn corrupt_object(ctx: &Ctx) -> Verdict {
     if verdict.is_err() {
         ctx.store(&fruits).delete(&key).await?;
     }
-    verdict
+    verdict?;
+    until_followed(ctx, &fruits, "good").await
 }
 
 async fn unreadable(ctx: &Ctx, fruits: &Resource, key: &str) -> Verdict {
