@@ -24,8 +24,16 @@ type components struct {
 	mutex sync.Mutex
 	// Of a process that has ended the entry stays until the next start.
 	byName map[string]*process
-	// How long what is started from now on lets others wait; 0 is the kernel's own measure.
-	patience time.Duration
+	// Of what is started from now on.
+	patience patience
+}
+
+// patience is how a component treats the others and itself; the zero value is the kernel's own measure.
+type patience struct {
+	// How long it runs before it makes room for another.
+	slice time.Duration
+	// How late its timers may fire.
+	late time.Duration
 }
 
 type process struct {
@@ -39,7 +47,7 @@ func newComponents(tell func(message, ...byte), environment []string) *component
 	return &components{tell: tell, environment: environment, byName: map[string]*process{}}
 }
 
-func (c *components) setPatience(patience time.Duration) {
+func (c *components) setPatience(patience patience) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.patience = patience
@@ -93,19 +101,19 @@ func (c *components) spawn(name, program string, args []string, env map[string]s
 // Go's own monitor thread asks for sleeps of 20 µs in a process that has work now and then. On an emulated processor
 // each of these wake-ups costs more than the sleep: a third of the time of an idle control plane. And at each change to
 // another process it forgets all translated addresses, so nobody who wakes up (SCHED_BATCH) takes it from who runs.
-func withPatience(patience time.Duration, fork func() (int, error)) (int, error) {
-	if patience == 0 {
+func withPatience(patience patience, fork func() (int, error)) (int, error) {
+	if patience.late == 0 && patience.slice == 0 {
 		return fork()
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(patience.Nanoseconds()), 0, 0, 0); err != nil {
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(patience.late.Nanoseconds()), 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("set the timer slack: %w", err)
 	}
 	// 0 restores what the thread had.
 	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
 	// Kernels before 6.12 have no slices of one's own, and take no notice.
-	batch := unix.SchedAttr{Policy: unix.SCHED_BATCH, Runtime: uint64(patience.Nanoseconds())}
+	batch := unix.SchedAttr{Policy: unix.SCHED_BATCH, Runtime: uint64(patience.slice.Nanoseconds())}
 	if err := unix.SchedSetAttr(0, &batch, 0); err != nil {
 		return 0, fmt.Errorf("set the policy: %w", err)
 	}

@@ -37,6 +37,7 @@ type request struct {
 	UnixNanos  int64 `json:"unix_nanos"`
 	LostTimers bool  `json:"lost_timers"`
 	Millis     int64 `json:"millis"`
+	Late       int64 `json:"late_millis"`
 }
 
 // message is a line of JSON to the harness.
@@ -113,7 +114,10 @@ func (c *components) do(r *request) (message, error) {
 	case "read":
 		return readFile(r.Path, r.Offset, r.Length)
 	case "patience":
-		c.setPatience(time.Duration(r.Millis) * time.Millisecond)
+		c.setPatience(patience{
+			slice: time.Duration(r.Millis) * time.Millisecond,
+			late:  time.Duration(r.Late) * time.Millisecond,
+		})
 		return nil, nil
 	case "quiet":
 		// What is printed goes into files alone from now on; nobody need read the other end any more.

@@ -107,8 +107,9 @@ impl Guest {
 
     /// Lets the timers of everything that is started from now on fire up to so much late, together with others, and lets
     /// it run for so long before another process has its processor.
-    pub(crate) fn be_patient(&self, patience: Duration) -> anyhow::Result<()> {
-        self.agent.ask(json!({ "do": "patience", "millis": u64::try_from(patience.as_millis())? }), ANSWER)?;
+    pub(crate) fn be_patient(&self, late: Duration, slice: Duration) -> anyhow::Result<()> {
+        let (late, slice) = (u64::try_from(late.as_millis())?, u64::try_from(slice.as_millis())?);
+        self.agent.ask(json!({ "do": "patience", "late_millis": late, "millis": slice }), ANSWER)?;
         Ok(())
     }
 
