@@ -11,6 +11,10 @@ pub(super) struct Logged {
     pub(super) remote: String,
     /// The message as text; empty where etcd does not log it.
     pub(super) content: String,
+    /// Whether it came to an answer. etcd does not log the content of a transaction that it refuses, as it does when the
+    /// lease in it has expired (server etcdserver/api/v3rpc/interceptor.go, logUnaryRequestStats). An apiserver that slept
+    /// longer than its own lease lasts begins with that.
+    pub(super) is_answered: bool,
 }
 
 /// The requests in a log of JSON lines.
@@ -20,7 +24,8 @@ pub(super) fn logged(log: &str) -> Vec<Logged> {
         let line: Value = serde_json::from_str(line).ok()?;
         let text = |field: &str| line[field].as_str().map(str::to_owned);
         let method = text("response type")?.trim_start_matches("/etcdserverpb.").to_owned();
-        Some(Logged { method, remote: text("remote")?, content: plain(&text("request content")?) })
+        let content = plain(&text("request content")?);
+        Some(Logged { method, remote: text("remote")?, content, is_answered: line["response size"] != 0 })
     });
     requests.collect()
 }
@@ -80,6 +85,7 @@ impl Logged {
     pub(super) fn shape(&self) -> Result<&'static str, String> {
         match self.method.as_str() {
             "KV/Range" => self.read(),
+            "KV/Txn" if !self.is_answered && self.content.is_empty() => Ok("refused, and not in the log"),
             "KV/Txn" => self.transaction(),
             "KV/Compact" => Ok("compactions"),
             "Lease/LeaseGrant" => Ok("leases"),
@@ -132,7 +138,7 @@ mod tests {
     use super::*;
 
     fn request(method: &str, content: &str) -> Logged {
-        Logged { method: method.into(), remote: "127.0.0.1:1".into(), content: content.into() }
+        Logged { method: method.into(), remote: "127.0.0.1:1".into(), content: content.into(), is_answered: true }
     }
 
     #[test]
@@ -145,6 +151,21 @@ mod tests {
             "\nno JSON \"request stats\"\n",
         );
         assert_eq!(logged(log), [request("KV/Range", "key:\"a\" range_end:\"b\" limit:5 ")]);
+    }
+
+    #[test]
+    fn a_transaction_that_was_refused_has_no_content() {
+        let line = |size: i32| {
+            let known = r#""msg":"request stats","remote":"127.0.0.1:1","response type":"/etcdserverpb.KV/Txn","request content":"""#;
+            logged(&format!("{{{known},\"response size\":{size}}}")).remove(0)
+        };
+        assert!(line(0).shape().is_ok());
+        // Without comparisons, and done.
+        assert!(line(27).shape().is_err());
+        assert!(Logged { is_answered: false, ..request("KV/Put", "") }.shape().is_err());
+        assert!(
+            Logged { is_answered: false, ..request("KV/Range", "key:\"/r/a\" sort_order:DESCEND ") }.shape().is_err()
+        );
     }
 
     #[test]
