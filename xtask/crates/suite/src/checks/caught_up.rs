@@ -5,8 +5,7 @@
 //! (apiserver pkg/storage/cacher/cacher.go, MaxInternalErrorRetryDuration); then the cache begins anew with a list.
 //! Whenever a watch is opened etcd may tell of progress past changes that it has not sent
 //! (<https://github.com/etcd-io/etcd/issues/20242>, the check `storage.etcd-progress`). The cache believes it, goes on from
-//! there, and never learns of them: an object that was deleted then is in every list for ever. Seen once, on an emulated
-//! riscv64.
+//! there, and never learns of them: an object that was deleted then is in every list for ever. Seen once, in a slow guest.
 
 use std::time::Duration;
 
