@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -21,22 +22,33 @@ const (
 // QEMU does not save the timers of loong64: a restored kernel waits for interrupts that never come, and programs no timer
 // that it takes for programmed already. When the clock is set, it evaluates the timers of those other processors anew
 // where that makes one expire. So each gets a timer, and the clock is set on each.
+//
+// The caller must be the goroutine that a system call has just woken, and nothing here may need another one: Go hands work
+// over with the help of threads that sleep for microseconds, and such a sleep does not end before this has succeeded.
 func rearm(nanos int64) error {
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine, and its affinity with it.
-		runtime.LockOSThread()
-		done <- leaps(nanos)
-	}()
-	return <-done
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var everywhere unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &everywhere); err != nil {
+		return fmt.Errorf("ask for this thread's processors: %w", err)
+	}
+	// Ahead of processes that nothing interrupts as long as no timer does.
+	if err := schedule(unix.SCHED_FIFO, 1); err != nil {
+		return err
+	}
+	return errors.Join(leaps(nanos), unix.SchedSetaffinity(0, &everywhere), schedule(unix.SCHED_NORMAL, 0))
+}
+
+// schedule gives this thread a policy and a priority.
+func schedule(policy uintptr, priority int32) error {
+	_, _, errno := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, policy, uintptr(unsafe.Pointer(&priority)))
+	if errno != 0 {
+		return fmt.Errorf("set this thread's policy: %w", errno)
+	}
+	return nil
 }
 
 func leaps(nanos int64) error {
-	// Ahead of processes that nothing interrupts as long as no timer does.
-	priority := int32(1)
-	if _, _, errno := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_FIFO, uintptr(unsafe.Pointer(&priority))); errno != 0 {
-		return errno
-	}
 	cpus := runtime.NumCPU()
 	begin := time.Now().UnixNano()
 	step := max((nanos-begin)/int64(cpus), int64(leap))

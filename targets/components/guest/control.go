@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -80,18 +82,32 @@ func serve(control io.Reader, answers *sender, all *components) error {
 			answers.send(message{"id": r.ID, "error": "not understood: " + err.Error()})
 			continue
 		}
-		go func() {
-			answer, err := all.do(&r)
-			if answer == nil {
-				answer = message{}
-			}
-			if err != nil {
-				answer["error"] = err.Error()
-			}
-			answer["id"] = r.ID
-			answers.send(answer)
-		}()
+		if r.LostTimers {
+			// Not on another goroutine: see rearm.
+			all.answer(&r, answers)
+			continue
+		}
+		go all.answer(&r, answers)
 	}
+}
+
+func (c *components) answer(r *request, answers *sender) {
+	var answer message
+	var content []byte
+	var err error
+	if r.Do == "read" {
+		answer, content, err = readFile(r.Path, r.Offset, r.Length)
+	} else {
+		answer, err = c.do(r)
+	}
+	if answer == nil {
+		answer = message{}
+	}
+	if err != nil {
+		answer["error"] = err.Error()
+	}
+	answer["id"] = r.ID
+	answers.send(answer, content...)
 }
 
 func (c *components) do(r *request) (message, error) {
@@ -111,8 +127,6 @@ func (c *components) do(r *request) (message, error) {
 		return c.measure(r.Name, r.Program, r.Args, r.Env)
 	case "write":
 		return nil, writeFile(r.Path, os.FileMode(r.Mode), r.Data)
-	case "read":
-		return readFile(r.Path, r.Offset, r.Length)
 	case "patience":
 		c.setPatience(patience{
 			slice: time.Duration(r.Millis) * time.Millisecond,
@@ -239,26 +253,41 @@ func writeFile(path string, mode os.FileMode, data string) error {
 	return os.Rename(draft, path)
 }
 
-// readFile gives a part of a file and the size of the whole.
-func readFile(path string, offset, length int64) (message, error) {
+// readFile gives the next bytes of a file from an offset on, at most length: where they are, after a hole, and the size of
+// the whole. Behind the last ones it gives none.
+func readFile(path string, offset, length int64) (message, []byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	buffer := make([]byte, max(0, min(length, info.Size()-offset)))
-	if _, err := file.ReadAt(buffer, offset); err != nil && err != io.EOF {
-		return nil, err
+	size := info.Size()
+	begin, err := file.Seek(offset, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return message{"size": size, "offset": size}, nil, nil
+	} else if err != nil {
+		return nil, nil, err
 	}
-	return message{"size": info.Size(), "data": base64.StdEncoding.EncodeToString(buffer)}, nil
+	end, err := file.Seek(begin, unix.SEEK_HOLE)
+	if err != nil {
+		return nil, nil, err
+	}
+	buffer := make([]byte, min(length, end-begin))
+	n, err := file.ReadAt(buffer, begin)
+	if err != nil && err != io.EOF {
+		return nil, nil, err
+	}
+	return message{"size": size, "offset": begin, "bytes": n}, buffer[:n], nil
 }
 
-// trim gives memory back that a snapshot would otherwise carry: caches of files that can be read again.
+// trim gives memory back that a snapshot would otherwise carry: garbage, and caches of files that can be read again. A
+// collection of garbage must not begin in a restored guest before its timers fire, either: see rearm.
 func trim() error {
+	debug.FreeOSMemory()
 	unix.Sync()
 	return os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0o200)
 }

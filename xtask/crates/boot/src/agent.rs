@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -54,12 +55,18 @@ pub(crate) struct Agent {
     next: AtomicI64,
 }
 
+/// A line, and the bytes that it announced.
+struct Answer {
+    line: Value,
+    bytes: Vec<u8>,
+}
+
 /// What the reading threads tell the others.
 #[derive(Default)]
 struct Shared {
     hello: Mutex<bool>,
     /// Who waits for the answer to which request.
-    waiting: Mutex<BTreeMap<i64, SyncSender<Value>>>,
+    waiting: Mutex<BTreeMap<i64, SyncSender<Answer>>>,
     /// Component name and process to how it ended.
     ended: Mutex<BTreeMap<(String, i64), String>>,
     /// Component name to the file that gets its output.
@@ -76,7 +83,7 @@ impl Agent {
         let shared = Arc::new(Shared::default());
         let to = control.try_clone().context("failed to duplicate the control channel")?;
         let answers = Arc::clone(&shared);
-        std::thread::spawn(move || read_lines(control, |line, _| answers.answered(line)));
+        std::thread::spawn(move || read_lines(control, |line, bytes| answers.answered(line, bytes)));
         if let Some(output) = output {
             let shared = Arc::clone(&shared);
             std::thread::spawn(move || {
@@ -127,12 +134,11 @@ impl Agent {
         Ok(())
     }
 
-    pub(crate) fn ask_with(
-        &self,
-        mut request: Value,
-        limit: Duration,
-        on_interrupt: OnInterrupt,
-    ) -> anyhow::Result<Value> {
+    pub(crate) fn ask_with(&self, request: Value, limit: Duration, on_interrupt: OnInterrupt) -> anyhow::Result<Value> {
+        Ok(self.answer(request, limit, on_interrupt)?.line)
+    }
+
+    fn answer(&self, mut request: Value, limit: Duration, on_interrupt: OnInterrupt) -> anyhow::Result<Answer> {
         let place = self.ground.name();
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let what = request["do"].as_str().unwrap_or_default().to_owned();
@@ -160,7 +166,7 @@ impl Agent {
         });
         self.shared.waiting().remove(&id);
         let answer = answered.with_context(|| format!("failed to ask {place} to `{what}`"))?;
-        match answer["error"].as_str() {
+        match answer.line["error"].as_str() {
             Some(error) => bail!("{place} refused to `{what}`: {error}"),
             None => Ok(answer),
         }
@@ -208,16 +214,18 @@ impl Host for AgentHost {
     fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()> {
         let failed =
             || format!("failed to copy {} from {} to {}", there.display(), self.0.ground.name(), here.display());
-        let mut file = File::create(here).with_context(failed)?;
+        let file = File::create(here).with_context(failed)?;
         let mut offset = 0;
         loop {
             let request = json!({ "do": "read", "path": there, "offset": offset, "length": CHUNK });
-            let answer = self.0.ask(request, ANSWER).with_context(failed)?;
-            let data = STANDARD.decode(answer["data"].as_str().unwrap_or_default()).with_context(failed)?;
-            file.write_all(&data).with_context(failed)?;
-            offset += data.len() as u64;
-            if data.is_empty() || offset >= answer["size"].as_u64().unwrap_or(0) {
-                return Ok(());
+            let Answer { line, bytes } = self.0.answer(request, ANSWER, OnInterrupt::Continue).with_context(failed)?;
+            let number = |name: &str| line[name].as_u64().ok_or_else(|| anyhow!("the answer has no `{name}`: {line}"));
+            let (size, begin) = (number("size").with_context(failed)?, number("offset").with_context(failed)?);
+            file.write_all_at(&bytes, begin).with_context(failed)?;
+            offset = begin + bytes.len() as u64;
+            if bytes.is_empty() || offset >= size {
+                // What is not there at the end is a hole as well.
+                return file.set_len(size).with_context(failed);
             }
         }
     }
@@ -288,16 +296,16 @@ impl Process {
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<i64, SyncSender<Value>>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<i64, SyncSender<Answer>>> {
         self.waiting.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn answered(&self, line: Value) {
+    fn answered(&self, line: Value, bytes: &[u8]) {
         if line.get("hello").is_some() {
             *self.hello.lock().unwrap_or_else(|e| e.into_inner()) = true;
         } else if let Some(waiting) = line["id"].as_i64().and_then(|id| self.waiting().remove(&id)) {
             // Whoever asked may have given up meanwhile.
-            let _ = waiting.send(line);
+            let _ = waiting.send(Answer { line, bytes: bytes.to_vec() });
         } else {
             self.noted(&line);
         }
