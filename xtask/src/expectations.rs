@@ -40,10 +40,9 @@ impl Expectations {
     /// The event in the light of what is expected; only the ends of cases change.
     pub(crate) fn weigh(&self, mut event: Event) -> Event {
         if let Event::CaseFinished { check, profile, outcome, .. } = &mut event {
-            let mut entries = self.entries.iter().filter(|entry| entry.concerns(&self.run, check, profile));
-            if let Some(entry) = entries.next() {
-                *outcome = entry.weigh(outcome.clone(), &self.run.today);
-            }
+            let entries: Vec<&Expectation> =
+                self.entries.iter().filter(|entry| entry.concerns(&self.run, check, profile)).collect();
+            *outcome = Expectation::weigh_all(&entries, outcome.clone(), &self.run.today);
         }
         event
     }

@@ -71,18 +71,34 @@ impl Expectation {
             && release(&self.store_version, &run.store_version)
     }
 
+    /// What a case ended with, in the light of all entries that speak of it: of that whose failure it is, else of one to
+    /// which a pass is wrong.
+    pub fn weigh_all(entries: &[&Expectation], outcome: Outcome, today: &str) -> Outcome {
+        let entry = entries.iter().find(|entry| entry.is_said_by(&outcome));
+        let entry = entry.or_else(|| entries.iter().find(|entry| !entry.seldom)).or(entries.first());
+        match entry {
+            Some(entry) => entry.weigh(outcome, today),
+            None => outcome,
+        }
+    }
+
+    /// Whether a case of which it speaks failed as it says.
+    fn is_said_by(&self, outcome: &Outcome) -> bool {
+        let Outcome::Failed { message, evidence } = outcome else { return false };
+        message.contains(&self.says) || evidence.iter().any(|line| line.contains(&self.says))
+    }
+
     /// What a case of which it speaks ended with, in its light. An error, a time-out or a skip is never what was expected.
-    pub fn weigh(&self, outcome: Outcome, today: &str) -> Outcome {
+    fn weigh(&self, outcome: Outcome, today: &str) -> Outcome {
+        let said = self.is_said_by(&outcome);
         match outcome {
             Outcome::Passed if !self.seldom => Outcome::UnexpectedPass { issue: self.issue.clone() },
             Outcome::Failed { message, evidence } if today > self.expires.as_str() => {
                 let said = format!("{message} (its expectation expired on {}: {})", self.expires, self.issue);
                 Outcome::Failed { message: said, evidence }
             }
+            Outcome::Failed { message, .. } if said => Outcome::ExpectedFailure { message, issue: self.issue.clone() },
             Outcome::Failed { message, evidence } => {
-                if message.contains(&self.says) || evidence.iter().any(|line| line.contains(&self.says)) {
-                    return Outcome::ExpectedFailure { message, issue: self.issue.clone() };
-                }
                 let said = format!("{message} (expected was another failure: `{}`, {})", self.says, self.issue);
                 Outcome::Failed { message: said, evidence }
             }
@@ -169,5 +185,21 @@ mod tests {
         let known = Outcome::failed("two items are out of order");
         assert!(matches!(race.weigh(known.clone(), "2027-01-31"), Outcome::ExpectedFailure { .. }));
         assert!(matches!(race.weigh(known, "2027-02-01"), Outcome::Failed { .. }));
+    }
+
+    #[test]
+    fn of_several_entries_that_of_the_failure_counts() {
+        let race = Expectation { says: "lost".into(), seldom: true, ..expectation() };
+        let other = Expectation { says: "twice".into(), seldom: true, ..expectation() };
+        let sure = expectation();
+        let weighed = |entries: &[&Expectation], outcome| Expectation::weigh_all(entries, outcome, "2027-01-31");
+        for message in ["an event was lost", "an event came twice"] {
+            let outcome = weighed(&[&race, &other], Outcome::failed(message));
+            assert!(matches!(outcome, Outcome::ExpectedFailure { .. }), "{message}: {outcome:?}");
+        }
+        assert!(matches!(weighed(&[&race, &other], Outcome::failed("none came")), Outcome::Failed { .. }));
+        assert_eq!(weighed(&[&race, &other], Outcome::Passed), Outcome::Passed);
+        assert!(matches!(weighed(&[&race, &sure], Outcome::Passed), Outcome::UnexpectedPass { .. }));
+        assert_eq!(weighed(&[], Outcome::Passed), Outcome::Passed);
     }
 }

@@ -405,6 +405,12 @@ impl Ctx {
         found.ok_or_else(|| Stop::failed(format!("the store has no key {key}")))
     }
 
+    /// The version of a key after so many writes since its creation: kine has 0 for all, of which `storage.create-txn` tells.
+    pub fn version_after(&self, resource: &Resource, writes: i64) -> i64 {
+        let info = self.profile().store_for(&resource.group, &resource.plural);
+        if info.counts_versions() { writes } else { 0 }
+    }
+
     /// All keys with their values below the resource's part of the case's namespace, at `revision` (0: now).
     pub async fn stored_all(&self, resource: &Resource, revision: i64) -> anyhow::Result<Vec<KeyValue>> {
         let namespace = self.namespace_of(resource).await?;

@@ -82,7 +82,8 @@ async fn put_create(ctx: &Ctx) -> Verdict {
             let stored = ctx.must_be_stored(resource, "a").await?;
             let seen = (stored.version, stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
             let rv = answer.object()?.rv();
-            expect_eq!(seen, (1, rv, rv), "version, create_revision and mod_revision after {of}");
+            let version = ctx.version_after(resource, 1);
+            expect_eq!(seen, (version, rv, rv), "version, create_revision and mod_revision after {of}");
             expect!(refused.is(409, "Conflict"), "{of} with a uid was answered {refused}");
             only_put_at(&changes(ctx, resource, "a", &answer.object()?).await?, &[rv]).map_err(Stop::failed)?;
         } else {
@@ -174,7 +175,7 @@ async fn halves(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     let stored = ctx.must_be_stored(resource, "a").await?;
     expect_eq!(
         (stored.version, stored.mod_rev.cast_unsigned()),
-        (3, main.rv()),
+        (ctx.version_after(resource, 3), main.rv()),
         "version and mod_revision of the {kind}"
     );
     only_put_at(&changes(ctx, resource, "a", &main).await?, &[created.rv(), status.rv(), main.rv()])

@@ -97,7 +97,11 @@ async fn delete_recreate(ctx: &Ctx) -> Verdict {
         expect!(new.uid() != old.uid(), "life {life} has the uid of the one before, {}", new.uid());
         let stored = ctx.must_be_stored(&CONFIG_MAPS, "a").await?;
         let seen_now = (stored.version, stored.create_rev.cast_unsigned());
-        expect_eq!(seen_now, (1, new.rv()), "version and create_revision of life {life}");
+        expect_eq!(
+            seen_now,
+            (ctx.version_after(&CONFIG_MAPS, 1), new.rv()),
+            "version and create_revision of life {life}"
+        );
         // The uid is compared before the version, and both refusals are conflicts.
         for (what, object) in [("the old object", old.clone()), ("its version", old.clone().without("metadata.uid"))] {
             let answer = ctx.try_update(&CONFIG_MAPS, &object).await?;

@@ -225,7 +225,7 @@ async fn rewrite(
     expect!(put.rv() > object.rv(), "a PUT of the old value at {} has not written it anew", stored.key);
     expect_eq!(
         (anew.mod_rev.cast_unsigned(), anew.version),
-        (put.rv(), stored.version + 1),
+        (put.rv(), ctx.version_after(resource, stored.version + 1)),
         "revision of {}",
         anew.key
     );

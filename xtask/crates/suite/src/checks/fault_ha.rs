@@ -191,7 +191,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 async fn leader_change(ctx: &Ctx) -> Verdict {
     let servers = Servers::all(ctx)?;
-    let members = ctx.store(&CONFIG_MAPS).members();
+    let members = members(ctx)?;
     let elections = async {
         let first = leader(ctx, &members, None).await?;
         ctx.control(&component(first), Action::Kill).await?;
@@ -205,6 +205,15 @@ async fn leader_change(ctx: &Ctx) -> Verdict {
     };
     load::through(ctx, &servers, &[("elections", 3), ("acknowledged during the fault", 20)], elections).await?;
     same_hash(ctx, &members).await
+}
+
+/// Every member of the store, three at least.
+fn members(ctx: &Ctx) -> Result<Vec<Store>, Stop> {
+    let members = ctx.store(&CONFIG_MAPS).members();
+    if members.len() < 3 {
+        return Err(Stop::Skipped { need: format!("a store of three members, this one has {}", members.len()) });
+    }
+    Ok(members)
 }
 
 /// The component of a member by its place.
@@ -263,7 +272,7 @@ const CAUGHT_UP: &str = "applied snapshot";
 
 async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     let servers = Servers::all(ctx)?;
-    let members = ctx.store(&CONFIG_MAPS).members();
+    let members = members(ctx)?;
     let leading = leader(ctx, &members, None).await?;
     let away = (leading + 1) % members.len();
     let recorder = Recorder::new(Clock::start(), &ctx.profile().name, "away");

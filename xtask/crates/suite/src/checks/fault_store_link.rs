@@ -154,9 +154,9 @@ async fn stored(ctx: &Ctx, writes: &[Object]) -> Verdict {
     let what = "the store to have writes whose answers are held";
     wait::until(what, ctx.limit(30.0), LOOK_EVERY, || async {
         for object in writes {
-            let version = ctx.stored(&SECRETS, object.name()).await?.map_or(0, |kv| kv.version);
-            if version < after(object) {
-                return Ok(Err(format!("{} has version {version}", object.name())));
+            let revision = ctx.stored(&SECRETS, object.name()).await?.map_or(0, |kv| kv.mod_rev.cast_unsigned());
+            if revision <= object.rv() {
+                return Ok(Err(format!("{} is at {revision}", object.name())));
             }
         }
         Ok(Ok(()))
@@ -164,7 +164,7 @@ async fn stored(ctx: &Ctx, writes: &[Object]) -> Verdict {
     .await
 }
 
-/// The version of the key after the write.
+/// How often the object is written then, in all.
 fn after(object: &Object) -> i64 {
     if object.rv_text().is_empty() { 1 } else { 2 }
 }

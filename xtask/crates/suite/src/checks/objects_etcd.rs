@@ -189,6 +189,9 @@ const ROUNDS: usize = 8;
 const ANOTHER_SECOND: Duration = Duration::from_millis(1100);
 
 async fn etcd_contract(ctx: &Ctx) -> Verdict {
+    if !ctx.profile().store_for("", &CONFIG_MAPS.plural).counts_versions() {
+        return Err(Stop::Skipped { need: "a store that logs its requests as etcd does".into() });
+    }
     let namespace = ctx.namespace().await?.to_owned();
     let mut verdict = Ok(());
     for _ in 0..ROUNDS {

@@ -82,9 +82,9 @@ async fn update(ctx: &Ctx, store: &Store, carried: &Content) -> Verdict {
     let key = ctx.key(&CONFIG_MAPS, "n0").await?;
     let last = carried.keys.iter().find(|kv| kv.key == key).map_or(0, |kv| kv.mod_rev);
     expect!(last > 0, "{key} is not in what was carried over");
-    let refused = !store.put_if(&key, last + 1, b"wrong").await?;
+    let refused = store.put_if(&key, last + 1, b"wrong").await?.is_none();
     expect!(refused, "{key} was last changed at {last}, and an update that expects {} was done", last + 1);
-    let done = store.put_if(&key, last, b"changed on the other machine").await?;
+    let done = store.put_if(&key, last, b"changed on the other machine").await?.is_some();
     expect!(done, "{key} was last changed at {last}, and an update that expects just that was refused");
     let now = store.get(&key, 0).await?.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
     expect!(now.as_deref() == Some("changed on the other machine"), "{key} holds {now:?} after the update");
@@ -149,7 +149,7 @@ async fn change(ctx: &Ctx, store: &Store, member: usize, n: usize) -> Result<i64
     let key = format!("/registry/mixed/{member}-{}", n % 7);
     match store.get(&key, 0).await? {
         Some(kv) if n.is_multiple_of(5) => {
-            let done = store.put_if(&key, kv.mod_rev, &[b'x'; 300]).await?;
+            let done = store.put_if(&key, kv.mod_rev, &[b'x'; 300]).await?.is_some();
             expect!(done, "{key} was last changed at {}, and an update that expects just that was refused", kv.mod_rev);
             ctx.count("conditional writes", 1);
             Ok(store.revision().await?)

@@ -174,9 +174,9 @@ async fn in_the_store(ctx: &Ctx, resource: &Resource, write: &Write) -> Verdict 
         }
         other => other?,
     };
-    let counted = ctx.profile().store_for(&resource.group, &resource.plural).counts_versions();
-    let seen = stored.map(|kv| (kv.mod_rev, if counted { kv.version } else { write.nth }));
-    expect_eq!(seen, Some((revision, write.nth)), "(mod_revision, version) of {key} at revision {revision}");
+    let expected = (revision, ctx.version_after(resource, write.nth));
+    let seen = stored.map(|kv| (kv.mod_rev, kv.version));
+    expect_eq!(seen, Some(expected), "(mod_revision, version) of {key} at revision {revision}");
     Ok(())
 }
 

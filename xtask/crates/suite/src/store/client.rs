@@ -188,9 +188,20 @@ impl Store {
 
     /// Writes a key behind the apiserver's back.
     pub async fn put(&self, key: &str, value: &[u8]) -> Result<i64, StoreError> {
-        let request = wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 };
-        let answer: wire::HeaderOnly = self.call("KV", "Put", request).await?;
-        Ok(answer.header.map_or(0, |header| header.revision))
+        if self.root.is_empty() {
+            let request = wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 };
+            let answer: wire::HeaderOnly = self.call("KV", "Put", request).await?;
+            return Ok(answer.header.map_or(0, |header| header.revision));
+        }
+        // kine answers Put with success and does nothing where the key is not the last one that was written: it updates
+        // it on the condition that it is at the revision of the whole store. An apiserver asks for transactions alone.
+        // https://github.com/k3s-io/kine/blob/v0.16.4/pkg/server/put.go
+        loop {
+            let last = self.get(key, 0).await?.map_or(0, |kv| kv.mod_rev);
+            if let Some(revision) = self.put_if(key, last, value).await? {
+                return Ok(revision);
+            }
+        }
     }
 
     /// Deletes one key behind the apiserver's back.
@@ -207,27 +218,32 @@ impl Store {
             match value {
                 Some(value) => {
                     let put = Some(wire::PutRequest { key, value: value.to_vec(), lease: 0 });
-                    wire::RequestOp { put, delete: None }
+                    wire::RequestOp { put, ..Default::default() }
                 }
                 None => {
                     let delete = Some(wire::DeleteRangeRequest { key, range_end: Vec::new() });
-                    wire::RequestOp { put: None, delete }
+                    wire::RequestOp { delete, ..Default::default() }
                 }
             }
         };
-        let request = wire::TxnRequest { compare: Vec::new(), success: changes.iter().map(op).collect() };
+        let request = wire::TxnRequest { success: changes.iter().map(op).collect(), ..Default::default() };
         let answer: wire::HeaderOnly = self.call("KV", "Txn", request).await?;
         Ok(answer.header.map_or(0, |header| header.revision))
     }
 
     /// Writes a key if its last change was at this revision, as an apiserver does; tells whether it was.
-    pub(crate) async fn put_if(&self, key: &str, mod_revision: i64, value: &[u8]) -> Result<bool, StoreError> {
+    pub(crate) async fn put_if(&self, key: &str, mod_revision: i64, value: &[u8]) -> Result<Option<i64>, StoreError> {
         let same = wire::ModRevisionIs { result: 0, target: wire::MOD, key: key.into(), mod_revision };
-        let put = wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 };
-        let success = vec![wire::RequestOp { put: Some(put), delete: None }];
-        let request = wire::TxnRequest { compare: vec![same], success };
+        let put = Some(wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 });
+        // kine knows no other transactions than those of an apiserver, which asks for what is there instead.
+        let range = Some(wire::RangeRequest { key: key.into(), ..Default::default() });
+        let request = wire::TxnRequest {
+            compare: vec![same],
+            success: vec![wire::RequestOp { put, ..Default::default() }],
+            failure: vec![wire::RequestOp { range, ..Default::default() }],
+        };
         let answer: wire::TxnResponse = self.call("KV", "Txn", request).await?;
-        Ok(answer.succeeded)
+        Ok(answer.succeeded.then(|| answer.header.map_or(0, |header| header.revision)))
     }
 
     /// Forgets all revisions before `revision`; returns when it has been done physically.

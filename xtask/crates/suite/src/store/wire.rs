@@ -81,13 +81,15 @@ pub(crate) struct DeleteRangeRequest {
     pub(crate) range_end: Vec<u8>,
 }
 
-/// `success` is done if all comparisons hold, and in any case where there is none.
+/// `success` is done if all comparisons hold, and in any case where there is none; otherwise `failure`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TxnRequest {
     #[prost(message, repeated, tag = "1")]
     pub(crate) compare: Vec<ModRevisionIs>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) success: Vec<RequestOp>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) failure: Vec<RequestOp>,
 }
 
 /// A `Compare` of the one kind that is used here: with the revision of a key's last change.
@@ -109,13 +111,17 @@ pub(crate) const MOD: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(bool, tag = "2")]
     pub(crate) succeeded: bool,
 }
 
-/// A put or a deletion, never both.
+/// One of them.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) range: Option<RangeRequest>,
     #[prost(message, optional, tag = "2")]
     pub(crate) put: Option<PutRequest>,
     #[prost(message, optional, tag = "3")]
