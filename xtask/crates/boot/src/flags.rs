@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use model::{Profile, ProfilePlugin, ProfileStore, StoreKind};
+use model::{Artifact, Profile, ProfilePlugin, ProfileStore, StoreKind};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::pki::Pki;
@@ -129,10 +129,15 @@ fn etcd(store: &ProfileStore, member: &Member, data: &Path, ports: &StorePorts, 
     flags
 }
 
-/// The flags as a release knows them that calls some of them `--experimental-NAME`.
-pub(crate) fn as_known(flags: Flags, experimental: &[String]) -> Flags {
+/// The flags as a release knows them that calls some of them `--experimental-NAME`, and does not know all values.
+pub(crate) fn as_known(flags: Flags, release: &Artifact) -> Flags {
+    let Artifact { experimental_flags: experimental, unknown_values: unknown, .. } = release;
     let known = |name: String| if experimental.contains(&name) { format!("experimental-{name}") } else { name };
-    flags.into_iter().map(|(name, value)| (known(name), value)).collect()
+    let rest = |value: String| {
+        let parts: Vec<&str> = value.split(',').filter(|part| !unknown.iter().any(|word| word == part)).collect();
+        if parts.is_empty() { None } else { Some(parts.join(",")) }
+    };
+    flags.into_iter().filter_map(|(name, value)| Some((known(name), rest(value)?))).collect()
 }
 
 /// `servers` are the URLs of the profile's stores, by name; of several members, with commas.
@@ -293,14 +298,34 @@ fn pairs<const N: usize>(pairs: [(&str, String); N]) -> Flags {
 
 #[cfg(test)]
 mod tests {
+    use model::{BuildStep, Source};
+
     use super::*;
 
     #[test]
     fn a_release_is_given_flags_by_the_names_that_it_knows() {
         let given = pairs([("name", "m".into()), ("notify", "5s".into())]);
         let expected = pairs([("experimental-notify", "5s".into()), ("name", "m".into())]);
-        assert_eq!(as_known(given.clone(), &["notify".to_owned(), "absent".to_owned()]), expected);
-        assert_eq!(as_known(given.clone(), &[]), given);
+        let release = |experimental: &[&str], unknown: &[&str]| {
+            let words = |list: &[&str]| list.iter().map(ToString::to_string).collect();
+            Artifact {
+                component: "kube-apiserver".into(),
+                path: "/nowhere".into(),
+                sha256: String::new(),
+                size: 0,
+                source: Source::Module(None),
+                version: "v1.34.4".into(),
+                go: String::new(),
+                step: BuildStep::Prebuilt,
+                experimental_flags: words(experimental),
+                unknown_values: words(unknown),
+            }
+        };
+        assert_eq!(as_known(given.clone(), &release(&["notify", "absent"], &[])), expected);
+        assert_eq!(as_known(given.clone(), &release(&[], &[])), given);
+        let given = pairs([("gates", "A=true,B=true".into()), ("apis", "new/v1=true".into()), ("none", String::new())]);
+        let expected = pairs([("gates", "A=true".into()), ("none", String::new())]);
+        assert_eq!(as_known(given, &release(&[], &["B=true", "new/v1=true"])), expected);
     }
 
     #[test]

@@ -372,7 +372,7 @@ impl Plan<'_> {
     ) -> anyhow::Result<Component> {
         let times = Times { start: self.scaled(START), grace: GRACE.mul_f64(self.place.factor.sqrt().max(1.0)) };
         let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200, factor: self.place.factor };
-        let flags = flags::as_known(flags, &artifact(self.artifacts, program)?.experimental_flags);
+        let flags = flags::as_known(flags, artifact(self.artifacts, program)?);
         Ok(Component::new(self.program(name, program)?, flags, ready, times, self.place.host.clone()))
     }
 

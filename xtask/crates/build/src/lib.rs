@@ -303,9 +303,11 @@ fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Art
         Some(_) => String::new(),
     };
     progress::say(&format!("build {name} {version} {}: taken from {}{note}", request.target.name, file.display()));
+    let (experimental_flags, unknown_values) = dialect(job, &version);
     Ok(Artifact {
         component: name.clone(),
-        experimental_flags: experimental_flags(job, &version),
+        experimental_flags,
+        unknown_values,
         path: file.to_path_buf(),
         sha256: digest::sha256(&bytes),
         size: bytes.len() as u64,
@@ -318,12 +320,15 @@ fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Art
 
 fn artifact(job: &Job<'_>, path: PathBuf, record: Record, step: BuildStep) -> Artifact {
     let Record { component, version, go, sha256, size, .. } = record;
-    let experimental_flags = experimental_flags(job, &version);
-    Artifact { component, path, sha256, size, source: job.source.clone(), version, go, step, experimental_flags }
+    let (experimental_flags, unknown_values) = dialect(job, &version);
+    let source = job.source.clone();
+    Artifact { component, path, sha256, size, source, version, go, step, experimental_flags, unknown_values }
 }
 
-fn experimental_flags(job: &Job<'_>, version: &str) -> Vec<String> {
-    job.set.release(version).map(|release| release.experimental_flags.clone()).unwrap_or_default()
+/// How this version calls its flags, and what it does not know as a value.
+fn dialect(job: &Job<'_>, version: &str) -> (Vec<String>, Vec<String>) {
+    let release = job.set.release(version);
+    release.map(|release| (release.experimental_flags.clone(), release.unknown_values.clone())).unwrap_or_default()
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {

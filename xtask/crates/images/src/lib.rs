@@ -182,6 +182,7 @@ mod tests {
                 go: String::new(),
                 step: BuildStep::Prebuilt,
                 experimental_flags: Vec::new(),
+                unknown_values: Vec::new(),
             }
         };
         let of = |machine: (&str, u16)| Artifacts {

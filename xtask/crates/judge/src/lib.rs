@@ -88,7 +88,7 @@ pub type PreparedJudge = fn(&Prepared<'_>) -> Judgement;
 
 /// Every judge by the id of its check, or of its case of the suite itself. `suite.truth` comes first.
 pub static JUDGES: &[(&str, PreparedJudge)] = &[
-    ("suite.truth", |prepared| prepared.truth.clone()),
+    ("suite.truth", truth_and_untold),
     ("suite.writes", writes::writes),
     ("watch.matches-etcd-history", content::matches_history),
     ("watch.ordered", order::ordered),
@@ -107,6 +107,12 @@ pub static JUDGES: &[(&str, PreparedJudge)] = &[
     ("rv.get-zero-any", gets::zero_any),
     ("cc.linearizable-history", registers::linearizable),
 ];
+
+fn truth_and_untold(prepared: &Prepared<'_>) -> Judgement {
+    let mut judgement = prepared.truth.clone();
+    judgement.violations.extend(prepared.untold.iter().cloned());
+    judgement
+}
 
 /// Lets every judge decide. The history is made ready once.
 pub fn judge_all(history: &History) -> Vec<(&'static str, Judgement)> {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use model::history::{Change, End, History, Revision, Stream};
 
-use super::Judgement;
 use super::keys::{Keys, unsigned};
 use super::known::Known;
 use super::selector::Program;
@@ -12,12 +11,15 @@ use super::stored::{self, Meta};
 use super::trace::Trace;
 use super::truth;
 use super::view::{Builder, View};
+use super::{Judgement, Violation};
 
 /// A history with everything that judges look up in it. Memory is linear in the history.
 pub struct Prepared<'h> {
     pub(super) history: &'h History,
     /// Whether the recording can be relied on at all.
     pub(super) truth: Judgement,
+    /// What the store did not tell of changes, although the recording can be relied on.
+    pub(super) untold: Vec<Violation>,
     /// States before this revision are unknown.
     pub(super) first: u64,
     /// The recording is complete up to here.
@@ -45,7 +47,7 @@ impl<'h> Prepared<'h> {
         let (first, last) = (unsigned(history.meta.first_rev), unsigned(history.meta.last_rev));
         let revisions = within(&history.revisions, history.meta.first_rev, history.meta.last_rev);
         let keys = Keys::new(history, revisions);
-        let truth = truth::sound(history, revisions, &keys);
+        let (truth, untold) = truth::sound(history, revisions, &keys);
         let revs: Vec<u64> = revisions.iter().map(|revision| unsigned(revision.rev)).collect();
         let known = Known::new(history, revisions, &revs, &keys);
         let shared = revisions.chunk_by(|a, b| a.rev == b.rev).filter(|group| group.len() > 1);
@@ -53,6 +55,7 @@ impl<'h> Prepared<'h> {
         let mut prepared = Prepared {
             history,
             truth,
+            untold,
             first,
             last,
             revisions,

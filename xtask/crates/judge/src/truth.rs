@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use model::history::{Change, History, Key, Micros, Operation, Revision, Snapshot};
+use model::history::{Change, History, Key, Operation, Revision, Snapshot};
 
 use super::keys::{Keys, unsigned};
 use super::{Findings, Judgement, Violation};
@@ -23,9 +23,11 @@ struct State {
     alive: bool,
 }
 
-/// Judges the recording on its own.
-pub(super) fn sound(history: &History, revisions: &[Revision], keys: &Keys<'_>) -> Judgement {
+/// Judges the recording on its own. Beside it stand the changes that came without the value before them where the store
+/// counts revisions and versions, which say all the same what was before: a fault of the store that leaves nothing in doubt.
+pub(super) fn sound(history: &History, revisions: &[Revision], keys: &Keys<'_>) -> (Judgement, Vec<Violation>) {
     let mut findings = Findings::default();
+    let mut untold = Findings::default();
     findings.count("revisions", revisions.len() as u64);
     findings.count("keys", keys.texts.len() as u64);
     let meta = &history.meta;
@@ -34,12 +36,12 @@ pub(super) fn sound(history: &History, revisions: &[Revision], keys: &Keys<'_>) 
             "the recording begins at revision {} and ends at {}: it was not completed",
             meta.first_rev, meta.last_rev
         )));
-        return findings.judgement();
+        return (findings.judgement(), Vec::new());
     }
     order(&mut findings, history);
-    replay(&mut findings, history, revisions, keys);
+    replay(&mut findings, &mut untold, history, revisions, keys);
     findings.at_least("revisions", MIN_REVISIONS);
-    findings.judgement()
+    (findings.judgement(), untold.judgement().violations)
 }
 
 /// Revisions rise; one revision changes a key once.
@@ -67,7 +69,7 @@ fn order(findings: &mut Findings, history: &History) {
 }
 
 /// Each change must follow from the state before it, and the last state must be what the store showed at the end.
-fn replay(findings: &mut Findings, history: &History, revisions: &[Revision], keys: &Keys<'_>) {
+fn replay(findings: &mut Findings, untold: &mut Findings, history: &History, revisions: &[Revision], keys: &Keys<'_>) {
     let mut states = vec![State::default(); keys.texts.len()];
     for snapshot in &history.meta.initial {
         if let Some(key) = keys.id(&snapshot.key) {
@@ -96,10 +98,17 @@ fn replay(findings: &mut Findings, history: &History, revisions: &[Revision], ke
         }
         previous = previous.max(revision.rev);
         let state = &mut states[key as usize];
-        if let Some(problem) = problem(state, revision, versioned, &history.meta.compactions) {
-            let evidence = vec![format!("before: {}", state.describe()), format!("recorded: {}", describe(revision))];
-            let message = format!("revision {} of {}: {problem}", revision.rev, revision.key);
-            findings.add(Violation { message, evidence });
+        let compacted = history.meta.compactions.iter().any(|(_, compacted)| *compacted >= state.last_rev);
+        let violation = |problem: &str| Violation {
+            message: format!("revision {} of {}: {problem}", revision.rev, revision.key),
+            evidence: vec![format!("before: {}", state.describe()), format!("recorded: {}", describe(revision))],
+        };
+        let missing = state.alive && revision.prev_rev == 0 && !compacted;
+        if missing && versioned {
+            untold.add(violation("its previous value is missing"));
+        }
+        if let Some(problem) = problem(state, revision, versioned, compacted) {
+            findings.add(violation(&problem));
         }
         state.apply(revision);
     }
@@ -113,10 +122,9 @@ fn replay(findings: &mut Findings, history: &History, revisions: &[Revision], ke
 }
 
 /// Why the change cannot follow from the state.
-fn problem(state: &State, revision: &Revision, versioned: bool, compactions: &[(Micros, i64)]) -> Option<String> {
-    let compacted = compactions.iter().any(|(_, compacted)| *compacted >= state.last_rev);
+fn problem(state: &State, revision: &Revision, versioned: bool, compacted: bool) -> Option<String> {
     let expected_prev = if state.alive { state.last_rev } else { 0 };
-    if revision.prev_rev != expected_prev && !(revision.prev_rev == 0 && compacted) {
+    if revision.prev_rev != expected_prev && !(revision.prev_rev == 0 && (compacted || versioned)) {
         return Some(format!("its previous value is of revision {}, not {expected_prev}", revision.prev_rev));
     }
     match (revision.kind, state.alive) {

@@ -56,6 +56,9 @@ pub struct Artifact {
     /// Flags, by today's names, that this release calls `--experimental-NAME`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub experimental_flags: Vec<String>,
+    /// Parts of the flags' comma-separated values that this release does not know and ends at: they are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_values: Vec<String>,
 }
 
 /// How the artifact was obtained in this run.

@@ -141,6 +141,9 @@ pub struct Release {
     /// Flags, by today's names, that this release calls `--experimental-NAME`.
     #[serde(default)]
     pub experimental_flags: Vec<String>,
+    /// Parts of the flags' comma-separated values that this release does not know and ends at: they are left out.
+    #[serde(default)]
+    pub unknown_values: Vec<String>,
 }
 
 impl ComponentSet {

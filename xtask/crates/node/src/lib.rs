@@ -85,6 +85,7 @@ mod tests {
                 go: String::new(),
                 step: BuildStep::Prebuilt,
                 experimental_flags: Vec::new(),
+                unknown_values: Vec::new(),
             };
             let by_component = BTreeMap::from([("kubelet".to_owned(), kubelet)]);
             let artifacts = Artifacts { arch: "riscv64".into(), by_component, native: None };

@@ -69,6 +69,7 @@ pub(crate) fn built() -> Event {
         go: "go1.26.8".into(),
         step: BuildStep::Built { key: "k".into(), why: "flags changed".into(), seconds: 31.0 },
         experimental_flags: Vec::new(),
+        unknown_values: Vec::new(),
     };
     Event::Built { at: at(2), artifact }
 }

@@ -62,6 +62,7 @@ const OPTIONAL: [&str; 57] = [
     "tags",
     "then",
     "tools",
+    "unknown_values",
     "user",
     "values",
     "warm",

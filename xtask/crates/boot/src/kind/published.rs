@@ -39,6 +39,7 @@ pub(super) fn with_its_own(artifacts: &Artifacts, release: &str) -> Artifacts {
             go: String::new(),
             step: BuildStep::Prebuilt,
             experimental_flags: Vec::new(),
+            unknown_values: Vec::new(),
         });
     }
     all

@@ -26,7 +26,14 @@ const UNSOUND: &[Case] = &[
     ("a wrong creation", |h| h.revisions[2].create_rev = 3, &["revision 4", "created at 2, not 3"]),
     ("a new key with an old creation", |h| h.revisions[4].create_rev = 3, &["revision 6", "created at 3"]),
     ("a wrong previous value", |h| h.revisions[2].prev_rev = 3, &["revision 4", "of revision 3, not 2"]),
-    ("no previous value", |h| h.revisions[2].prev_rev = 0, &["revision 4", "of revision 0, not 2"]),
+    (
+        "no previous value, where nothing else tells what was before",
+        |h| {
+            h.meta.versioned = Some(false);
+            h.revisions[2].prev_rev = 0;
+        },
+        &["revision 4", "of revision 0, not 2"],
+    ),
     ("a previous value from nowhere", |h| h.revisions[0].prev_rev = 1, &["revision 2", "of revision 1, not 0"]),
     (
         "a delete of nothing",
@@ -58,6 +65,19 @@ fn unsound_recordings_are_refused_and_nothing_is_judged_on_them() {
             let Outcome::Errored { .. } = judgement.outcome() else { panic!("{what}: {id} passes") };
             assert!(judgement.not_exercised.unwrap().contains("not sound"), "{what}: {id}");
         }
+    }
+}
+
+/// etcd sends what a new watch has missed without the values before, when it does so before it has noted that the watch
+/// wants them.
+#[test]
+fn a_missing_previous_value_is_refused_and_the_others_judge_all_the_same() {
+    let mut history = story();
+    history.revisions[2].prev_rev = 0;
+    refuse(&history, "suite.truth", &["revision 4", "its previous value is missing"], "no previous value");
+    for (id, judgement) in judge_all(&history).into_iter().filter(|(id, _)| *id != "suite.truth") {
+        assert!(judgement.violations.is_empty(), "{id}: {:?}", judgement.violations);
+        assert!(!judgement.not_exercised.unwrap_or_default().contains("not sound"), "{id}");
     }
 }
 

@@ -96,7 +96,7 @@ fn check_releases(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: 
     let path = at!["sets", i, "releases"];
     file.require(has_default, path, format!("must have a release with `module: {}`, the default", set.name));
     for (j, release) in releases.iter().enumerate() {
-        let Release { minor, version, module, experimental_flags } = release;
+        let Release { minor, version, module, experimental_flags, unknown_values } = release;
         let path = at!["sets", i, "releases", j, "minor"];
         file.require(is_major_minor(minor), path, "must be MAJOR.MINOR, such as 1.36");
         if releases[..j].iter().any(|earlier| earlier.minor == *minor || earlier.module == *module) {
@@ -108,6 +108,11 @@ fn check_releases(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: 
         for (k, flag) in experimental_flags.iter().enumerate() {
             let path = at!["sets", i, "releases", j, "experimental_flags", k];
             file.require(is_name(flag), path, "must be a flag's name without dashes before it");
+        }
+        for (k, value) in unknown_values.iter().enumerate() {
+            let path = at!["sets", i, "releases", j, "unknown_values", k];
+            let is_part = !value.is_empty() && !value.contains([',', ' ']);
+            file.require(is_part, path, "must be a part of a flag's value, between commas");
         }
         let path = at!["sets", i, "releases", j, "module"];
         let folder = format!("components/{module}");
