@@ -384,6 +384,7 @@ fn a_minor_is_built_from_its_own_folder() {
         version: version.into(),
         module: module.into(),
         experimental_flags: Vec::new(),
+        unknown_values: Vec::new(),
     };
     let set = &mut fixture.components.sets[0];
     set.releases = vec![pin("1.2", "v1.2.3", "hello"), pin("1.1", "v1.1.7", "hello-1.1")];

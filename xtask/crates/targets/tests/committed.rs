@@ -8,7 +8,7 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Keys that may be left out. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 57] = [
+const OPTIONAL: [&str; 58] = [
     "apiserver",
     "apiservers",
     "arch",
