@@ -108,9 +108,12 @@ pub static JUDGES: &[(&str, PreparedJudge)] = &[
     ("cc.linearizable-history", registers::linearizable),
 ];
 
+/// What the store did not tell stands alone, or not at all: it may be a known failure, and an unsound recording never is.
 fn truth_and_untold(prepared: &Prepared<'_>) -> Judgement {
     let mut judgement = prepared.truth.clone();
-    judgement.violations.extend(prepared.untold.iter().cloned());
+    if judgement.violations.is_empty() {
+        judgement.violations.clone_from(&prepared.untold);
+    }
     judgement
 }
 

@@ -103,12 +103,13 @@ fn replay(findings: &mut Findings, untold: &mut Findings, history: &History, rev
             message: format!("revision {} of {}: {problem}", revision.rev, revision.key),
             evidence: vec![format!("before: {}", state.describe()), format!("recorded: {}", describe(revision))],
         };
-        let missing = state.alive && revision.prev_rev == 0 && !compacted;
-        if missing && versioned {
-            untold.add(violation("its previous value is missing"));
-        }
-        if let Some(problem) = problem(state, revision, versioned, compacted) {
-            findings.add(violation(&problem));
+        if let Some(found) = problem(state, revision, versioned, compacted) {
+            // Nothing is wrong with it but what a compaction might have taken away.
+            if versioned && problem(state, revision, versioned, true).is_none() {
+                untold.add(violation("its previous value is missing"));
+            } else {
+                findings.add(violation(&found));
+            }
         }
         state.apply(revision);
     }
@@ -124,7 +125,7 @@ fn replay(findings: &mut Findings, untold: &mut Findings, history: &History, rev
 /// Why the change cannot follow from the state.
 fn problem(state: &State, revision: &Revision, versioned: bool, compacted: bool) -> Option<String> {
     let expected_prev = if state.alive { state.last_rev } else { 0 };
-    if revision.prev_rev != expected_prev && !(revision.prev_rev == 0 && (compacted || versioned)) {
+    if revision.prev_rev != expected_prev && !(revision.prev_rev == 0 && compacted) {
         return Some(format!("its previous value is of revision {}, not {expected_prev}", revision.prev_rev));
     }
     match (revision.kind, state.alive) {

@@ -79,6 +79,10 @@ fn a_missing_previous_value_is_refused_and_the_others_judge_all_the_same() {
         assert!(judgement.violations.is_empty(), "{id}: {:?}", judgement.violations);
         assert!(!judgement.not_exercised.unwrap_or_default().contains("not sound"), "{id}");
     }
+    history.revisions.pop();
+    let unsound = crate::truth(&history).violations;
+    assert!(!unsound.is_empty());
+    assert!(unsound.iter().all(|violation| !violation.message.contains("is missing")), "{unsound:?}");
 }
 
 #[test]

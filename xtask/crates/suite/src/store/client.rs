@@ -196,6 +196,7 @@ impl Store {
         // kine answers Put with success and does nothing where the key is not the last one that was written: it updates
         // it on the condition that it is at the revision of the whole store. An apiserver asks for transactions alone.
         // https://github.com/k3s-io/kine/blob/v0.16.4/pkg/server/put.go
+        // Each round is lost to a writer of the same key, and the case's deadline ends them all.
         loop {
             let last = self.get(key, 0).await?.map_or(0, |kv| kv.mod_rev);
             if let Some(revision) = self.put_if(key, last, value).await? {
