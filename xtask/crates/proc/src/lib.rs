@@ -7,6 +7,7 @@
 pub mod daemon;
 pub mod deadline;
 pub mod exec;
+pub mod foreign;
 pub mod hold;
 pub mod host;
 pub mod interrupt;

@@ -12,6 +12,9 @@ use model::{BuildStep, Event, Timestamp};
 
 use crate::Console;
 
+/// Largest event log in bytes that is read.
+const LOG_BYTES: u64 = 1 << 30;
+
 /// Takes the events of a run, from any thread.
 pub struct EventLog {
     path: PathBuf,
@@ -90,7 +93,7 @@ impl Inner {
 /// The events of a log. A last line that was cut (the run was killed while writing it) is left out, and a `Note` in
 /// its place says so. Errors: unreadable file, any other line that is no event.
 pub fn read(path: &Path) -> Result<Vec<Event>> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read the event log {}", path.display()))?;
+    let bytes = proc::foreign::read(path, LOG_BYTES)?;
     parse(&bytes).with_context(|| format!("in the event log {}", path.display()))
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use model::Exit;
 use serde::Serialize;
 
@@ -86,8 +86,8 @@ pub fn prow(record: &Record, job: &Job) -> Result<Vec<Object>> {
     for (name, bytes) in &record.logs {
         objects.push(object(&format!("artifacts/logs/{name}"), TEXT, bytes.clone()));
     }
-    for (name, bytes) in &record.timelines {
-        objects.push(object(&format!("artifacts/timelines/{name}"), SVG, bytes.clone()));
+    for (name, picture) in &record.timelines {
+        objects.push(object(&format!("artifacts/timelines/{name}"), SVG, picture.bytes().to_owned()));
     }
     let end = record.events.last().and_then(|event| seconds(at(event))).unwrap_or(start).max(start);
     objects.push(object("finished.json", JSON, json(&finished(record, &view, job, end))));
@@ -104,11 +104,22 @@ const SVG: &str = "image/svg+xml";
 /// The build's folder, with a slash at its end.
 fn folder(job: &Job, build: &str) -> Result<String> {
     let name = &job.name;
+    // The default name comes from the record, which another machine may have written.
+    ensure!(is_component(name), "the job name `{name}` cannot be part of a path; give another one with --job");
     match (job.pull, &job.repo) {
         (None, _) => Ok(format!("logs/{name}/{build}/")),
+        (Some(_), Some(repo)) if !is_component(&repo.replace('/', "_")) => {
+            bail!("the repository `{repo}` cannot be part of a path; give ORG/NAME with --repo")
+        }
         (Some(pull), Some(repo)) => Ok(format!("pr-logs/pull/{}/{pull}/{name}/{build}/", repo.replace('/', "_"))),
         (Some(_), None) => bail!("a pull request needs the repository that it is of"),
     }
+}
+
+/// Whether a name stays one component of a path, in a bucket and on a disk.
+fn is_component(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && name.chars().all(plain)
 }
 
 /// What leads to the newest build, after everything else.
@@ -273,6 +284,16 @@ mod tests {
         assert_eq!(alias.bytes, format!("gs://b/x/{build}").as_bytes());
         assert_eq!(latest.name, "pr-logs/directory/archproof-mix64/latest-build.txt");
         assert!(prow(&record(), &Job { repo: None, ..job }).is_err());
+    }
+
+    #[test]
+    fn job_names_that_leave_the_folder_are_refused() {
+        for name in ["../../x", "a/b", "..", "", ".hidden", "a\nb", "a\\b"] {
+            let error = prow(&record(), &Job { name: name.into(), ..job() }).unwrap_err();
+            assert!(error.to_string().contains("cannot be part of a path"), "{error}");
+        }
+        let pull = Job { repo: Some("..".into()), pull: Some(7), ..job() };
+        assert!(prow(&record(), &pull).is_err());
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use model::history::{Compact, History, Meta, Texts};
+use proc::foreign;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -27,20 +28,19 @@ pub fn write(root: &Path, history: &History) -> anyhow::Result<()> {
 
 /// Reads every history below `root`, in the order of their names.
 pub fn read_all(root: &Path) -> anyhow::Result<Vec<History>> {
-    let entries = std::fs::read_dir(root).with_context(|| format!("no recorded histories in {}", root.display()))?;
-    let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    folders.sort();
-    folders.iter().map(|folder| read(folder)).collect()
+    folders(root)?.iter().map(|folder| read(folder)).collect()
 }
 
 /// Reads the histories of one profile's stores, in the order of their names.
 pub fn read_profile(root: &Path, profile: &str) -> anyhow::Result<Vec<History>> {
-    let entries = std::fs::read_dir(root).with_context(|| format!("no recorded histories in {}", root.display()))?;
     let prefix = format!("{profile}.");
-    let of_profile = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
-    let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(of_profile).collect();
-    folders.sort();
-    folders.iter().map(|folder| read(folder)).collect()
+    let of_profile = |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
+    folders(root)?.iter().filter(of_profile).map(|folder| read(folder)).collect()
+}
+
+fn folders(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    ensure!(root.is_dir(), "no recorded histories in {}", root.display());
+    foreign::folders(root)
 }
 
 /// Reads one folder that [`write`] wrote; names the file and line of what is wrong.
@@ -81,8 +81,7 @@ fn parse<T: DeserializeOwned + Compact>(file: &Path, texts: &mut Texts) -> anyho
 
 /// Reads line by line: a file is several times as long as what is kept of it.
 fn each<T: DeserializeOwned>(file: &Path, mut take: impl FnMut(T)) -> anyhow::Result<()> {
-    let reader = File::open(file).with_context(|| format!("failed to open {}", file.display()))?;
-    let mut reader = BufReader::new(reader);
+    let mut reader = BufReader::new(foreign::open(file)?);
     let mut line = Vec::new();
     for number in 1.. {
         let place = || format!("{}:{number}", file.display());

@@ -1,12 +1,15 @@
 //! What a comparison needs of a run folder: how its cases ended, and its masked stored values.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use model::{Event, GoldenValue, Outcome};
-use proc::run_dir;
+use proc::{foreign, run_dir};
 use ring::digest::{SHA256, digest};
+
+/// Largest masked value in bytes that is read: the store refuses values over 1.5 MiB.
+const VALUE_BYTES: u64 = 16 << 20;
 
 /// Above the values in a golden file.
 const HEADER: &str = "\
@@ -91,19 +94,13 @@ pub(super) fn golden_file(rows: &[GoldenValue]) -> String {
 /// Every file two levels below the folder; nothing if there is no such folder.
 fn values(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut values = BTreeMap::new();
-    for profile in listed(folder) {
-        for file in listed(&profile) {
+    for profile in foreign::folders(folder)? {
+        for file in foreign::list(&profile)?.0 {
             let name = file.strip_prefix(folder).context("a file below its folder")?.display().to_string();
-            let value = std::fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
-            values.insert(name, value);
+            values.insert(name, foreign::read(&file, VALUE_BYTES)?);
         }
     }
     Ok(values)
-}
-
-fn listed(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
 #[cfg(test)]

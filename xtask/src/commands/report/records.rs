@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use proc::{progress, run_dir};
-use report::{Known, Record};
+use proc::{foreign, progress, run_dir};
+use report::{Known, Picture, Record};
 
 use crate::commands::run_folders::some_folders;
 use crate::paths::Paths;
+
+/// Largest file in bytes that a report takes from a run folder.
+const FILE_BYTES: u64 = 256 << 20;
 
 /// Marks a folder as ours, so that its content may be replaced.
 const MARK: &str = ".archproof-site";
@@ -36,23 +39,29 @@ pub(super) fn read_all(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<Re
 pub(super) fn read(folder: &Path) -> anyhow::Result<Record> {
     let (events, _) = run_dir::recorded(folder);
     let (logs, timelines) = run_dir::recorded_files(folder);
-    Ok(Record { events: report::read(&events)?, logs: files(&logs)?, timelines: files(&timelines)? })
+    let timelines = files(&timelines)?.into_iter().filter_map(|(name, bytes)| picture(folder, name, bytes)).collect();
+    Ok(Record { events: report::read(&events)?, logs: files(&logs)?, timelines })
 }
 
-/// The files of a folder by name; none where there is no folder.
-fn files(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let mut files = BTreeMap::new();
-    if !folder.is_dir() {
-        return Ok(files);
-    }
-    for entry in std::fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))? {
-        let path = entry?.path();
-        if let Some(name) = path.file_name().filter(|_| path.is_file()) {
-            let bytes = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
-            files.insert(name.to_string_lossy().into_owned(), bytes);
+/// The picture, or a message why the report leaves it out.
+fn picture(folder: &Path, name: String, bytes: Vec<u8>) -> Option<(String, Picture)> {
+    match Picture::parse(bytes) {
+        Ok(picture) => Some((name, picture)),
+        Err(error) => {
+            progress::say(&format!("left out the picture {name} of {}: {error:#}", folder.display()));
+            None
         }
     }
-    Ok(files)
+}
+
+/// The regular files of a folder by name. A missing folder has none; links and devices are left out with a message.
+fn files(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let (paths, others) = foreign::list(folder)?;
+    if others > 0 {
+        progress::say(&format!("left out {others} entries of {}: they are not regular files", folder.display()));
+    }
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    paths.iter().map(|path| Ok((name(path), foreign::read(path, FILE_BYTES)?))).collect()
 }
 
 /// The suite's table of checks.

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use ::model::{Event, Level};
 
 use crate::history::Entry;
+use crate::picture::Picture;
 use crate::support::Support;
 use crate::text::cut_middle;
 use crate::view::View;
@@ -36,7 +37,7 @@ pub struct Record {
     /// Output of components, by file name.
     pub logs: BTreeMap<String, Vec<u8>>,
     /// Pictures of the streams of failed cases, by file name.
-    pub timelines: BTreeMap<String, Vec<u8>>,
+    pub timelines: BTreeMap<String, Picture>,
 }
 
 /// A check as the suite's table has it; the records may know others.
@@ -89,7 +90,7 @@ pub fn site(records: &[Record], known: &[Known], support: &Support, past: &[Entr
     }
     for run in &runs.runs {
         for (name, slug) in &run.timelines {
-            files.insert(format!("runs/{}/{slug}", run.slug), run.record.timelines[*name].clone());
+            files.insert(format!("runs/{}/{slug}", run.slug), run.record.timelines[*name].bytes().to_owned());
         }
     }
     files

@@ -13,6 +13,11 @@ const BLOCK_BYTES: usize = 16 << 10;
 /// Runs of a history strip.
 const STRIP: usize = 24;
 
+/// The pages show text of foreign runs: only the two files of the site may style them or run, and nothing is loaded
+/// from elsewhere.
+pub(super) const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
+    base-uri 'none'; form-action 'none'";
+
 /// One page; `base` leads from it to the top folder.
 pub(super) struct Page<'a> {
     pub(super) base: &'a str,
@@ -33,6 +38,7 @@ impl Page<'_> {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     meta name="referrer" content="no-referrer";
+                    meta http-equiv="Content-Security-Policy" content=(POLICY);
                     title { (line(self.title)) " – Archproof" }
                     link rel="stylesheet" href=(format!("{}style.css", self.base));
                     script defer src=(format!("{}filter.js", self.base)) {}
