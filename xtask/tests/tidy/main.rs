@@ -37,8 +37,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tls", &["model"]),
     ("targets", &["model", "proc", "tls"]),
     ("build", &["model", "proc", "tls"]),
-    ("fetch", &["model", "proc", "tls"]),
+    // `openpgp` in tests only: its program verifies otherwise.
+    ("fetch", &["model", "openpgp", "proc", "tls"]),
     ("images", &["model", "proc"]),
+    // `proc` in tests only.
+    ("openpgp", &["proc"]),
     ("node", &["images", "model", "proc"]),
     ("boot", &["model", "proc", "tls"]),
     ("cloud", &["model", "proc", "tls"]),
