@@ -105,5 +105,6 @@ pub(crate) fn options_for_go(paths: &Paths, offline: bool) -> Options {
         qemu: QemuChoice::Debian,
         node: None,
         container: None,
+        verify: ::fetch::signed_text,
     }
 }

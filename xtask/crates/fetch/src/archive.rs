@@ -15,7 +15,6 @@ use crate::lock::Suite;
 use crate::mirror::Mirror;
 use crate::packages::Index;
 use crate::release::Release;
-use crate::signature::Keys;
 use crate::{Options, digest};
 use proc::store;
 
@@ -116,8 +115,8 @@ impl<'a> Archive<'a> {
         }
         let url = self.mirror.url(suite, &format!("dists/{suite}/InRelease"));
         let text = self.client()?.text(&url)?.with_context(|| format!("there is no suite {suite}: no {url}"))?;
-        let keys = Keys::load(&self.options.keys())?;
-        let release = Release::verify(&text, &keys, suite).with_context(|| format!("{url} was refused"))?;
+        let signed = (self.options.verify)(self.options, &text).with_context(|| format!("{url} was refused"))?;
+        let release = Release::parse(&signed, suite).with_context(|| format!("{url} was refused"))?;
         self.accept(suite, &release).with_context(|| format!("{url} was refused"))?;
         let release = Rc::new(release);
         self.releases.borrow_mut().insert(suite.to_owned(), Rc::clone(&release));

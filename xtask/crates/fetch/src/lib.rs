@@ -26,11 +26,11 @@ mod reach;
 mod release;
 mod resolve;
 mod sets;
-mod signature;
 #[cfg(test)]
 mod testing;
 mod tree;
 mod update;
+mod verified;
 mod version;
 
 use std::path::PathBuf;
@@ -45,6 +45,7 @@ pub use machine::{Root, container, machine, machines};
 pub use plan::{Missing, Plan, plan};
 pub use reach::{Reached, reach};
 pub use update::update_lock;
+pub use verified::{Verify, signed_text};
 
 /// Where to look, and what may be done.
 #[derive(Clone, Debug)]
@@ -62,6 +63,8 @@ pub struct Options {
     pub qemu: QemuChoice,
     /// What guests need beside to be nodes; none where they are not to be.
     pub node: Option<Node>,
+    /// Verifies a signed index.
+    pub verify: Verify,
     /// What containers need to be nodes, for locks, bundles and plans; none where they are not to be.
     pub container: Option<NodeImage>,
 }

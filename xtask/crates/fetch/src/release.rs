@@ -7,7 +7,6 @@ use jiff::Timestamp;
 
 use crate::control;
 use crate::digest;
-use crate::signature::Keys;
 
 /// What a verified InRelease says.
 #[derive(Clone, Debug)]
@@ -20,10 +19,10 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Verifies `text` and checks that it speaks of `suite`: a mirror must not pass off another suite's as this one's.
-    pub(crate) fn verify(text: &str, keys: &Keys, suite: &str) -> anyhow::Result<Release> {
-        let text = keys.signed_text(text)?;
-        let all: Vec<_> = control::paragraphs(&text).collect();
+    /// Reads the signed text and checks that it describes `suite`: a mirror must not pass off another suite's as this
+    /// one's.
+    pub(crate) fn parse(text: &str, suite: &str) -> anyhow::Result<Release> {
+        let all: Vec<_> = control::paragraphs(text).collect();
         let [release] = all.as_slice() else { bail!("it has {} paragraphs instead of one", all.len()) };
         let names = [release.get("Codename"), release.get("Suite")];
         if !names.contains(&Some(suite)) {

@@ -187,6 +187,7 @@ impl Fixture {
             qemu: QemuChoice::System,
             node: None,
             container: None,
+            verify: |options, message| openpgp::Keys::load(&options.keys())?.signed_text(message),
         };
         let busybox = Package::new("busybox-static", "1:1.37-6", "", &[("usr/bin/busybox", b"busybox")]);
         let qemu = Package::new("qemu-x", "11", "libc6 (>= 2)", &[("usr/bin/qemu-x", b"no program")]);

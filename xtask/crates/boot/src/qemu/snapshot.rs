@@ -266,14 +266,15 @@ fn checksum(file: &Path) -> anyhow::Result<Sum> {
 /// The checksum over every block that is not all zero, and its place. Holes are not read.
 fn blocks(file: &File) -> anyhow::Result<u64> {
     let mut sum = Xxh3::new();
-    let mut block = vec![0; BLOCK];
+    let (mut block, zeroes) = (vec![0; BLOCK], vec![0; BLOCK]);
     let mut at = 0;
     while let Some(data) = next_data(file, at)? {
         proc::interrupt::check()?;
         // What lies before the data in its block is zero.
         at = data - data % BLOCK as u64;
         let length = fill(file, &mut block, at)?;
-        if block[..length].iter().any(|byte| *byte != 0) {
+        // A loop over bytes is 500 times as slow without optimisation.
+        if block[..length] != zeroes[..length] {
             sum.update(&at.to_le_bytes());
             sum.update(&block[..length]);
         }

@@ -13,16 +13,23 @@ use pgp::types::KeyDetails;
 const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
 
 /// The keys that are trusted.
-pub(crate) struct Keys(Vec<SignedPublicKey>);
+pub struct Keys(Vec<SignedPublicKey>);
 
 impl Keys {
     /// Reads armored keys; text between them is for people.
-    pub(crate) fn load(file: &Path) -> anyhow::Result<Keys> {
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no usable keys.
+    pub fn load(file: &Path) -> anyhow::Result<Keys> {
         let text = std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))?;
         Keys::parse(&text).with_context(|| format!("{} holds no usable keys", file.display()))
     }
 
-    pub(crate) fn parse(text: &str) -> anyhow::Result<Keys> {
+    /// Like [`Keys::load`], from the text itself.
+    ///
+    /// # Errors
+    /// A block is not a whole OpenPGP public key, or the text has no block.
+    pub fn parse(text: &str) -> anyhow::Result<Keys> {
         let mut keys = Vec::new();
         for (at, _) in text.match_indices(BEGIN) {
             let (key, _) = SignedPublicKey::from_string(&text[at..]).context("a block is no OpenPGP public key")?;
@@ -39,7 +46,7 @@ impl Keys {
     ///
     /// # Errors
     /// Says which keys signed it and which are trusted.
-    pub(crate) fn signed_text(&self, message: &str) -> anyhow::Result<String> {
+    pub fn signed_text(&self, message: &str) -> anyhow::Result<String> {
         let (message, _) = CleartextSignedMessage::from_string(message).context("it is not clear-signed text")?;
         let text = message.signed_text();
         if message.signatures().iter().any(|signature| self.is_good(signature, &text)) {

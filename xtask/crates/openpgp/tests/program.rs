@@ -1,0 +1,83 @@
+//! The program as the harness starts it: signed text and exit code 0, or a reason and exit code 1.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pgp::composed::{ArmorOptions, CleartextSignedMessage, KeyType, SecretKeyParamsBuilder, SignedSecretKey};
+use pgp::types::Password;
+use proc::exec::{self, ExecError, Shell, cmd};
+use rand::rngs::OsRng;
+
+const TEXT: &str = "Origin: Test\nCodename: test\n";
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("archproof-openpgp-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+
+    fn file(&self, name: &str, content: &str) -> PathBuf {
+        let file = self.0.join(name);
+        std::fs::write(&file, content).unwrap();
+        file
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn key() -> SignedSecretKey {
+    let mut params = SecretKeyParamsBuilder::default();
+    params.key_type(KeyType::Ed25519).can_certify(true).can_sign(true);
+    params.primary_user_id("Test <test@example.org>".into());
+    params.build().unwrap().generate(OsRng).unwrap()
+}
+
+fn public(key: &SignedSecretKey) -> String {
+    key.to_public_key().to_armored_string(ArmorOptions::default()).unwrap()
+}
+
+fn signed(key: &SignedSecretKey) -> String {
+    let message = CleartextSignedMessage::sign(OsRng, TEXT, &**key, &Password::empty()).unwrap();
+    message.to_armored_string(ArmorOptions::default()).unwrap()
+}
+
+fn run(keys: &Path, file: &Path) -> Result<exec::Output, ExecError> {
+    let shell = Shell::new().unwrap();
+    let program = env!("CARGO_BIN_EXE_openpgp");
+    exec::run(cmd!(shell, "{program} {keys} {file}"), Duration::from_secs(60))
+}
+
+#[test]
+fn signed_text_is_printed() {
+    let (folder, key) = (Folder::new("good"), key());
+    let (keys, file) = (folder.file("keys.asc", &public(&key)), folder.file("InRelease", &signed(&key)));
+    let output = run(&keys, &file).unwrap();
+    assert_eq!(output.stdout.trim_end(), TEXT.trim_end());
+    assert_eq!(output.stderr, "");
+}
+
+#[test]
+fn refused_text_is_not_printed() {
+    let (folder, key) = (Folder::new("bad"), key());
+    let keys = folder.file("keys.asc", &public(&key));
+    for (name, content, why) in [
+        ("changed", signed(&key).replace("Origin: Test", "Origin: Evil"), "no good signature"),
+        ("foreign", signed(&self::key()), "trusted are"),
+        ("unsigned", TEXT.to_owned(), "not clear-signed"),
+    ] {
+        match run(&keys, &folder.file(name, &content)) {
+            Err(ExecError::Failed { status, tail, .. }) => {
+                assert_eq!(status.code(), Some(1), "{name}: {tail}");
+                assert!(tail.contains(why) && !tail.contains("Origin"), "{name}: {tail}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
