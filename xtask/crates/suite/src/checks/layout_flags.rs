@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, anyhow};
 use model::Action;
 use model::Level::Must;
+use model::Resource;
 use serde_json::json;
 
 use super::layout::everything;
