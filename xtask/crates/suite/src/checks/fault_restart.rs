@@ -24,9 +24,10 @@ pub(super) static CHECKS: &[Check] = &[
         source: "KEP-1904; kubernetes.io, Kubernetes API concepts, \"Efficient detection of changes\"; etcd \
                  tests/robustness",
         observed: "Four writers and four watchers of ConfigMaps (cached) and Events (not cached), over HTTP/1.1 and \
-                   HTTP/2; SIGKILL of the apiserver, start, and as much work again. On `ha` clients go over to the \
-                   other apiserver. Watchers wait until ten more writes are acknowledged, and resume; after a 410 they \
-                   list. Each life must be the recorded history of its collection up to a marker written last.",
+                   HTTP/2; SIGKILL of the apiserver, start when a write has had no answer, and as much work again. On \
+                   `ha` clients go over to the other apiserver. Watchers wait until ten more writes of their collection \
+                   are acknowledged, and resume; after a 410 they list. Each life must be the recorded history of its \
+                   collection up to a marker written last.",
         by_hand: "kubectl get configmaps -w in one shell, kubectl create configmap in a loop in another, kill -9 the \
                   apiserver, start it, and compare with etcdctl watch --prefix /registry/configmaps/",
         profiles: &["disruptive", "ha"],
@@ -40,8 +41,9 @@ pub(super) static CHECKS: &[Check] = &[
                       watches go on without a gap or end, and no event is delivered for a revision that etcd does not \
                       have.",
         source: "etcd tests/robustness (failpoint Kill); etcd.io, KV API guarantees, \"Durability\"",
-        observed: "The same workload; SIGKILL of etcd, start, and as much work again. The raw store is recorded over the \
-                   restart from the first revision that was not seen; its end must follow from all that was recorded.",
+        observed: "The same workload; SIGKILL of etcd, start when a write has met that, and as much work again. The raw store \
+                   is recorded over the restart from the first revision that was not seen; its end must follow from all \
+                   that was recorded.",
         by_hand: "kubectl create configmap in a loop, kill -9 etcd, start it, and compare what was created with etcdctl \
                   get --prefix --keys-only /registry/configmaps/",
         profiles: &["disruptive"],

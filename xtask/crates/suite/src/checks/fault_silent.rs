@@ -141,14 +141,10 @@ async fn cache_not_ready(ctx: &Ctx) -> Verdict {
 async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, Stop> {
     let path = resource.path(Some(ctx.namespace().await?));
     let request = |query: &str| Request::get(path.clone()).query(query);
-    let by_cache = [
-        "watch=true&timeoutSeconds=1",
-        "watch=true&resourceVersion=1&timeoutSeconds=1",
-        "",
-        "labelSelector=a%3Db&limit=1",
-        "resourceVersion=0",
-    ]
-    .map(request);
+    let watch = format!("watch=true&timeoutSeconds={}", ctx.stretched(3));
+    let from_one = format!("{watch}&resourceVersion=1");
+    let by_cache =
+        [watch.as_str(), from_one.as_str(), "", "labelSelector=a%3Db&limit=1", "resourceVersion=0"].map(request);
     let by_store = [Request::get(format!("{path}/a0")), request("limit=1")];
     let (cached, stored) = futures::try_join!(
         try_join_all(by_cache.iter().map(|request| ctx.send(request))),

@@ -59,12 +59,14 @@ pub(super) static CHECKS: &[Check] = &[
 
 const COMPACTION: &str = "compact_rev_key";
 
+const LONGEST_INTERVAL: Duration = Duration::from_secs(12);
+
 async fn compaction_retention(ctx: &Ctx) -> Verdict {
     if ctx.profile().stores.iter().any(|store| !store.root.is_empty()) {
         return Err(Stop::Skipped { need: format!("a store that can be watched as a whole, {COMPACTION} included") });
     }
-    // Long enough for a slow machine to do something in between, short enough to wait for three.
-    let interval = Duration::from_secs_f64(4.0 * ctx.factor().min(3.0));
+    // Long enough for a slow or busy machine to do something in between, short enough to wait for three.
+    let interval = ctx.limit(4.0).min(LONGEST_INTERVAL);
     let before = ctx.recorder(&CONFIG_MAPS).changes_of(COMPACTION).len();
     let flags = |value: String| BTreeMap::from([("etcd-compaction-interval".to_owned(), value)]);
     ctx.control("kube-apiserver", Action::Restart { flags: flags(format!("{}s", interval.as_secs())) }).await?;
