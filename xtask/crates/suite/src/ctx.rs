@@ -9,10 +9,11 @@ mod held;
 mod on_demand;
 mod servers;
 mod shared;
+mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use http::Method;
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 pub(crate) use on_demand::Started;
+pub(crate) use time::CASE_LIMIT;
 
 use crate::api::{Api, MERGE_PATCH, Request, Response, Transport};
 use crate::check::{NODE, Stop};
@@ -55,6 +57,7 @@ pub struct Ctx {
     random: Mutex<fastrand::Rng>,
     counters: Mutex<BTreeMap<String, u64>>,
     made: Mutex<BTreeSet<Made>>,
+    begun: Instant,
 }
 
 /// A collection in which the case created something.
@@ -100,6 +103,7 @@ impl Ctx {
             random: Mutex::new(random),
             counters: Mutex::new(BTreeMap::new()),
             made: Mutex::new(BTreeSet::new()),
+            begun: Instant::now(),
         }
     }
 
@@ -107,7 +111,7 @@ impl Ctx {
     pub async fn worker(&self, name: &str) -> anyhow::Result<Ctx> {
         let namespace = self.namespace().await?.to_owned();
         let worker = Ctx::new(Arc::clone(&self.ground), &format!("{}/{name}", self.client), self.seed);
-        Ok(Ctx { namespace: OnceCell::new_with(Some(namespace)), ..worker })
+        Ok(Ctx { namespace: OnceCell::new_with(Some(namespace)), begun: self.begun, ..worker })
     }
 
     pub fn profile(&self) -> &ProfileInfo {
@@ -117,33 +121,6 @@ impl Ctx {
     /// `ap-<check>-<nonce>`: a prefix for names outside the case's namespace.
     pub fn slug(&self) -> &str {
         &self.slug
-    }
-
-    /// A deadline for this machine.
-    pub fn limit(&self, seconds: f64) -> Duration {
-        Duration::from_secs_f64(seconds * self.ground.cluster.info.factor)
-    }
-
-    /// A time that the server is told in whole seconds. It grows more slowly than deadlines do, because it passes in full.
-    ///
-    /// A watch whose time is over before it has begun is answered with an ERROR, "context deadline exceeded": seen with
-    /// two seconds on an emulated server beside other work.
-    pub fn stretched(&self, seconds: u32) -> u32 {
-        let grown = Duration::from_secs(seconds.into()).mul_f64(self.slowness());
-        u32::try_from(grown.as_secs()).map_or(seconds, |grown| grown.max(seconds))
-    }
-
-    /// How long a client leaves a server alone that did not answer.
-    ///
-    /// Whatever it is asked while it starts it does not do for its start. Four writers that came again after 60 ms sent 3000
-    /// requests during three starts of an emulated apiserver, and each start took 50 s.
-    pub(crate) fn at_ease(&self, pause: Duration) -> Duration {
-        pause.mul_f64(self.slowness())
-    }
-
-    /// By how much times that pass in full are longer on this machine.
-    fn slowness(&self) -> f64 {
-        self.ground.cluster.info.factor.sqrt().max(1.0)
     }
 
     /// Adds to a counter that the report shows: what was exercised.

@@ -19,7 +19,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::check::{self, Check, NATIVE_STORE, NODE, Need, Stop, Verdict};
-use crate::ctx::{Ctx, Ground};
+use crate::contention;
+use crate::ctx::{CASE_LIMIT, Ctx, Ground};
 use crate::judge::{Court, Judgement};
 use crate::record::{Clock, Recorder};
 use crate::selection::Case;
@@ -56,8 +57,6 @@ pub struct Options {
     pub repeat: String,
 }
 
-/// The longest a single case may take on the reference machine.
-const CASE_LIMIT: Duration = Duration::from_secs(120);
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(60);
 /// How long the server may take to finish what the clean-up of the cases began.
 const RESIDUE_LIMIT: Duration = Duration::from_secs(10);
@@ -186,7 +185,7 @@ impl Engine<'_> {
     }
 
     async fn connect(&self, all: &Run, profile: &ProfileInfo) -> anyhow::Result<Field> {
-        let limit = Duration::from_secs(30).mul_f64(self.cluster.info.factor);
+        let limit = contention::limit(Duration::from_secs(30), self.cluster.info.factor);
         let mut stores = BTreeMap::new();
         let mut collectors = Vec::new();
         for info in &profile.stores {
@@ -235,12 +234,12 @@ impl Engine<'_> {
 
     fn traffic(&self, field: &Field) -> impl Future<Output = Done> + Send + use<> {
         let ctx = Ctx::new(Arc::clone(&field.ground), TRAFFIC, self.options.seed);
-        let limit = CASE_LIMIT.mul_f64(self.cluster.info.factor);
-        let clean_up_limit = CLEAN_UP_LIMIT.mul_f64(self.cluster.info.factor);
+        let factor = self.cluster.info.factor;
         async move {
-            let result = limited(limit, "the traffic's end", traffic::run(&ctx)).await;
+            let result =
+                limited(|| contention::limit(CASE_LIMIT, factor), "the traffic's end", traffic::run(&ctx)).await;
             // Left-overs of the traffic are noticed with those of the cases.
-            let _ = tokio::time::timeout(clean_up_limit, ctx.clean_up()).await;
+            let _ = tokio::time::timeout(contention::limit(CLEAN_UP_LIMIT, factor), ctx.clean_up()).await;
             Done::Traffic(result.map(|()| ctx.counters()))
         }
     }
@@ -301,7 +300,7 @@ impl Engine<'_> {
 
     /// Ends the recording and writes it down, also of a run that broke off.
     async fn histories(&self, field: Field, whole: bool) -> anyhow::Result<Vec<History>> {
-        let limit = Duration::from_secs(if whole { 30 } else { 3 }).mul_f64(self.cluster.info.factor);
+        let limit = contention::limit(Duration::from_secs(if whole { 30 } else { 3 }), self.cluster.info.factor);
         let mut histories = Vec::new();
         let mut trouble = Ok(());
         let profile = &field.ground.profile.name;
@@ -324,7 +323,7 @@ impl Engine<'_> {
             // Whoever has booted it removes what is left.
             return Ok(());
         }
-        let deadline = Instant::now() + RESIDUE_LIMIT.mul_f64(self.cluster.info.factor);
+        let deadline = Instant::now() + contention::limit(RESIDUE_LIMIT, self.cluster.info.factor);
         for (store, _) in field.ground.stores.values() {
             while Instant::now() < deadline {
                 let (keys, _) = store.keys("", 0).await?;
@@ -388,19 +387,30 @@ async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
     let check::Run::Scenario(function) = case.check.run else {
         return Outcome::errored("suite", "a judge was run as a scenario");
     };
-    let limit = CASE_LIMIT.mul_f64(ctx.ground.cluster.info.factor);
+    let limit = || contention::limit(CASE_LIMIT, ctx.factor());
     match limited(limit, "the end of the check", function(ctx)).await {
         Ok(()) => Outcome::Passed,
         Err(stop) => stop.into_outcome(),
     }
 }
 
-/// Ends with what `work` ends with, its panic, or the time-out. A panic is a bug of ours and costs this case only.
-async fn limited(limit: Duration, what: &str, work: impl Future<Output = Verdict>) -> Verdict {
-    match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
-        Ok(Ok(verdict)) => verdict,
-        Ok(Err(panic)) => Err(panicked(panic.as_ref())),
-        Err(_) => Err(Stop::TimedOut { what: format!("{what} ({:.0} s)", limit.as_secs_f64()) }),
+/// Ends with the result of `work`, its panic, or the time-out. A panic is a bug of the suite and costs this case only. The
+/// limit is asked for again when it is over: other work may have made the machine slower meanwhile.
+async fn limited(limit: impl Fn() -> Duration, what: &str, work: impl Future<Output = Verdict>) -> Verdict {
+    let begin = Instant::now();
+    let work = AssertUnwindSafe(work).catch_unwind();
+    tokio::pin!(work);
+    let mut end = limit();
+    loop {
+        match tokio::time::timeout(end.saturating_sub(begin.elapsed()), &mut work).await {
+            Ok(Ok(verdict)) => return verdict,
+            Ok(Err(panic)) => return Err(panicked(panic.as_ref())),
+            Err(_) => {}
+        }
+        end = end.max(limit());
+        if begin.elapsed() >= end {
+            return Err(Stop::TimedOut { what: format!("{what} ({:.0} s)", end.as_secs_f64()) });
+        }
     }
 }
 
@@ -428,7 +438,7 @@ fn is_residue(key: &str) -> bool {
 
 /// A check that leaves something behind disturbs others: that is an error, though not of the server.
 async fn clean_up(ctx: &Ctx, outcome: Outcome) -> Outcome {
-    let limit = CLEAN_UP_LIMIT.mul_f64(ctx.ground.cluster.info.factor);
+    let limit = contention::limit(CLEAN_UP_LIMIT, ctx.factor());
     let cleaned = tokio::time::timeout(limit, ctx.clean_up()).await;
     let trouble = match cleaned {
         Ok(Ok(())) => return outcome,
@@ -474,7 +484,7 @@ mod tests {
 
     fn ended(limit: Duration, work: impl Future<Output = Verdict>) -> Outcome {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        match runtime.block_on(limited(limit, "the end", work)) {
+        match runtime.block_on(limited(|| limit, "the end", work)) {
             Ok(()) => Outcome::Passed,
             Err(stop) => stop.into_outcome(),
         }
@@ -491,5 +501,21 @@ mod tests {
     fn a_check_without_an_end_times_out_and_says_what_was_awaited() {
         let outcome = ended(Duration::from_millis(1), std::future::pending());
         assert_eq!(outcome, Outcome::TimedOut { what: "the end (0 s)".into() });
+    }
+
+    #[test]
+    fn time_of_a_check_grows_with_the_load_while_it_runs() {
+        let asked = std::cell::Cell::new(0);
+        let limit = || {
+            asked.set(asked.get() + 1);
+            Duration::from_millis(if asked.get() == 1 { 1 } else { 60_000 })
+        };
+        let work = async {
+            wait::pause(Duration::from_millis(50)).await;
+            Ok(())
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        assert!(runtime.block_on(limited(limit, "the end", work)).is_ok());
+        assert!(asked.get() > 1, "the work ended before its first limit");
     }
 }

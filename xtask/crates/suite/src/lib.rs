@@ -6,6 +6,7 @@
 pub mod api;
 pub mod check;
 mod checks;
+mod contention;
 mod ctx;
 mod engine;
 pub mod history_files;

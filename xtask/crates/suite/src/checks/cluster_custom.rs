@@ -63,6 +63,8 @@ struct Board {
     begun: AtomicBool,
     /// The apiserver is there again.
     back: AtomicBool,
+    /// Watches that the controller has opened.
+    watches: AtomicU64,
     /// Of the last object; 0: not made yet.
     last: AtomicU64,
 }
@@ -128,13 +130,23 @@ async fn fault(ctx: &Ctx, fruits: &Resource, board: &Board) -> Verdict {
         Ok(if board.begun.load(Ordering::Relaxed) { Ok(()) } else { Err("fewer".to_owned()) })
     })
     .await?;
+    watches(ctx, board, 1).await?;
     let background = json!({"propagationPolicy": "Background"});
     let answer = ctx.try_delete(fruits, GOES, &background).await?;
     expect!(answer.is_success(), "DELETE of the owner was answered {answer}");
     ctx.control("kube-apiserver", Action::Kill).await?;
     ctx.control("kube-apiserver", Action::Start).await?;
     board.back.store(true, Ordering::Relaxed);
-    Ok(())
+    watches(ctx, board, 2).await
+}
+
+/// Waits until the controller has opened so many watches: one that is not open is not ended by the fault.
+async fn watches(ctx: &Ctx, board: &Board, least: u64) -> Verdict {
+    workload::until(ctx, &format!("{least} watches of the controller"), || async {
+        let opened = board.watches.load(Ordering::Relaxed);
+        Ok(if opened >= least { Ok(()) } else { Err(opened.to_string()) })
+    })
+    .await
 }
 
 /// A user who changes what they want, before, during and after the fault, and asks again where nobody answers.
@@ -217,6 +229,7 @@ impl<'a> Controller<'a> {
             match self.ctx.try_watch(Transport::Http2, self.fruits, &options).await {
                 Ok(Ok(mut watch)) => {
                     self.resumed += u64::from(!std::mem::take(&mut first));
+                    board.watches.fetch_add(1, Ordering::Relaxed);
                     self.follow(&mut watch, board, deadline).await?;
                 }
                 Ok(Err(refusal)) if refusal.status == 410 => self.at = None,

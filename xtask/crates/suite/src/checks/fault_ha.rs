@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use model::Action;
 use model::Level::{Extra, Should};
 
 use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::Ctx;
-use crate::load::{self, Servers};
+use crate::load::{self, Servers, Workload};
 use crate::object::CONFIG_MAPS;
 use crate::record::{Clock, Recorder};
 use crate::store::{Collector, Store};
@@ -189,8 +188,11 @@ async fn write_again(server: &Ctx, name: &str) -> Result<u64, Stop> {
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Writes over the elections.
+const ACKNOWLEDGED: u64 = 20;
+
 async fn leader_change(ctx: &Ctx) -> Verdict {
-    let servers = Servers::all(ctx)?;
+    let workload = Workload::new(ctx, Servers::all(ctx)?);
     let members = members(ctx)?;
     let elections = async {
         let first = leader(ctx, &members, None).await?;
@@ -201,9 +203,10 @@ async fn leader_change(ctx: &Ctx) -> Verdict {
         let held = ctx.hold(&component(second)).await?;
         leader(ctx, &members, Some(second)).await?;
         load::progress(ctx, 20).await?;
+        workload.acknowledged(ACKNOWLEDGED).await?;
         held.release().await
     };
-    load::through(ctx, &servers, &[("elections", 3), ("acknowledged during the fault", 20)], elections).await?;
+    workload.through(&[("elections", 3), ("acknowledged during the fault", ACKNOWLEDGED)], elections).await?;
     same_hash(ctx, &members).await
 }
 
@@ -265,13 +268,12 @@ async fn same_hash(ctx: &Ctx, members: &[Store]) -> Verdict {
 const ENTRIES: usize = 800;
 /// A leader that is sending a snapshot keeps all entries meanwhile ("skip compaction since there is an inflight snapshot").
 /// Where it began to on its own, because the member lagged on a busy machine, the member that is held then gets all entries
-/// in the end, and has no use for a snapshot.
-const ABSENCES: usize = 3;
+/// in the end, and has no use for a snapshot: it is held again.
 const FILLER: &str = "/archproof-filler";
 const CAUGHT_UP: &str = "applied snapshot";
 
 async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
-    let servers = Servers::all(ctx)?;
+    let workload = Workload::new(ctx, Servers::all(ctx)?);
     let members = members(ctx)?;
     let leading = leader(ctx, &members, None).await?;
     let away = (leading + 1) % members.len();
@@ -280,7 +282,9 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     collector.wait_for(members[away].revision().await?, ctx.limit(30.0)).await?;
     let snapshots = snapshots(ctx, away)?;
     let absence = async {
-        for _ in 0..ABSENCES {
+        let mut rounds = ctx.rounds("the member that was away was sent no snapshot");
+        loop {
+            rounds.next()?;
             ctx.count("absences", 1);
             let held = ctx.hold(&component(away)).await?;
             for _ in 0..ENTRIES {
@@ -301,9 +305,8 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
                 return Ok(());
             }
         }
-        Err(anyhow!("a member that was away {ABSENCES} times was sent no snapshot").into())
     };
-    load::through(ctx, &servers, &[("snapshots", 1)], absence).await?;
+    workload.through(&[("snapshots", 1)], absence).await?;
     let revision = ctx.store(&CONFIG_MAPS).revision().await?;
     if let Err(error) = collector.wait_for(revision, ctx.limit(60.0)).await {
         return Err(Stop::failed(format!("the watch at the member that was away: {error:#}")));

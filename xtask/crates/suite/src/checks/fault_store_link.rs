@@ -14,7 +14,7 @@ use super::switch::Switch;
 use crate::api::{Request, Response};
 use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::{Ctx, object_path};
-use crate::load::{self, Servers};
+use crate::load::{self, Servers, Workload};
 use crate::object::{Object, SECRETS};
 use crate::{expect, expect_eq, scenario, wait};
 
@@ -81,13 +81,14 @@ async fn cut(ctx: &Ctx) -> Verdict {
     let limit = Duration::from_secs(ctx.stretched(1).into());
     let fault = async {
         let mut relay = Switch::relay(ctx)?;
-        for mode in ["cut", "hold"] {
+        for (mode, felt) in [("cut", &["reset", "refused"][..]), ("hold", &["held-up"])] {
             relay.turn(mode).await?;
             until_ill(ctx, "/readyz", &HEALTH).await?;
             in_the_dark(ctx, &namespace, limit).await?;
-            let counts = relay.off().await?;
+            let least: Vec<(&str, u64)> = felt.iter().map(|what| (*what, 1)).collect();
+            let mut counts = relay.until_felt(mode, &least).await?;
+            counts.add(relay.off().await?);
             well(ctx, &HEALTH).await?;
-            let felt = ["reset", "refused", "held-up"];
             felt.iter().for_each(|what| ctx.count(&format!("relay: {what}"), counts.of(what)));
         }
         Ok(())
@@ -95,7 +96,7 @@ async fn cut(ctx: &Ctx) -> Verdict {
     // No write of the workload need be without an answer: etcd's client sends what was never sent again, and what is held
     // is answered late. Those of `in_the_dark` have a time limit.
     let minima = [("served from the cache", 2), ("relay: reset", 1), ("relay: refused", 1), ("relay: held-up", 1)];
-    load::through(ctx, &Servers::first(ctx), &minima, fault).await
+    Workload::new(ctx, Servers::first(ctx)).through(&minima, fault).await
 }
 
 /// Of each kind.
@@ -114,7 +115,9 @@ async fn half(ctx: &Ctx) -> Verdict {
         relay.turn("half").await?;
         let lost = async {
             stored(ctx, &writes).await?;
-            let counts = relay.turn("cut").await?;
+            // What is in the store need not have been answered yet.
+            let mut counts = relay.until_felt("half", &[("held-down", 1)]).await?;
+            counts.add(relay.turn("cut").await?);
             ctx.count("relay: answers held", counts.of("held-down"));
             Ok::<(), Stop>(())
         };
@@ -131,7 +134,7 @@ async fn half(ctx: &Ctx) -> Verdict {
         relay.off().await?;
         well(ctx, &HEALTH).await
     };
-    load::through(ctx, &Servers::first(ctx), &[("relay: answers held", 1)], fault).await?;
+    Workload::new(ctx, Servers::first(ctx)).through(&[("relay: answers held", 1)], fault).await?;
     for object in &writes {
         once(ctx, object).await?;
     }
@@ -192,12 +195,16 @@ const DELAY: Duration = Duration::from_millis(250);
 /// Revisions while it lasts.
 const DURING: i64 = 20;
 const READS: usize = 3;
+const ACKNOWLEDGED: u64 = 5;
+const DELAYED: u64 = 10;
 
 async fn delay(ctx: &Ctx) -> Verdict {
+    let mode = format!("delay {}", DELAY.as_millis());
+    let workload = Workload::new(ctx, Servers::first(ctx));
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
     let fault = async {
         let mut relay = Switch::relay(ctx)?;
-        relay.turn(&format!("delay {}", DELAY.as_millis())).await?;
+        relay.turn(&mode).await?;
         load::progress(ctx, DURING).await?;
         for _ in 0..READS {
             let begin = Instant::now();
@@ -214,10 +221,11 @@ async fn delay(ctx: &Ctx) -> Verdict {
             expect!(zero.is_success(), "GET at 0 was answered {zero}");
             ctx.count("reads", 1);
         }
-        let counts = relay.off().await?;
+        workload.acknowledged(ACKNOWLEDGED).await?;
+        let mut counts = relay.until_felt(&mode, &[("delayed-up", DELAYED), ("delayed-down", DELAYED)]).await?;
+        counts.add(relay.off().await?);
         ctx.count("relay: delayed", counts.of("delayed-up").min(counts.of("delayed-down")));
         Ok(())
     };
-    let minima = [("acknowledged during the fault", 5), ("relay: delayed", 10)];
-    load::through(ctx, &Servers::first(ctx), &minima, fault).await
+    workload.through(&[("acknowledged during the fault", ACKNOWLEDGED), ("relay: delayed", DELAYED)], fault).await
 }

@@ -11,7 +11,7 @@ use super::watch_start::TRANSPORTS;
 use crate::api::Transport;
 use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::Ctx;
-use crate::load::{self, Servers};
+use crate::load::{self, Servers, Workload};
 use crate::object::{CONFIG_MAPS, CORE_EVENTS};
 use crate::watch::{Next, WatchOptions};
 use crate::{expect, expect_eq, scenario};
@@ -51,18 +51,21 @@ pub(super) static CHECKS: &[Check] = &[
 
 /// Revisions before and after the compaction.
 const AROUND: i64 = 30;
+const ACKNOWLEDGED: u64 = 20;
 
 async fn compaction_under_watch(ctx: &Ctx) -> Verdict {
     let store = ctx.store(&CONFIG_MAPS);
     let mut old = 0;
+    let workload = Workload::new(ctx, Servers::first(ctx));
     let compaction = async {
         old = store.revision().await?;
         load::progress(ctx, AROUND).await?;
         let now = store.revision().await?;
         ctx.compact(&CONFIG_MAPS, now).await?;
-        load::progress(ctx, AROUND).await
+        load::progress(ctx, AROUND).await?;
+        workload.acknowledged(ACKNOWLEDGED).await
     };
-    load::through(ctx, &Servers::first(ctx), &[("acknowledged during the fault", 20)], compaction).await?;
+    workload.through(&[("acknowledged during the fault", ACKNOWLEDGED)], compaction).await?;
     let counters = ctx.counters();
     let count = |what: &str| counters.get(what).copied().unwrap_or(0);
     expect!(

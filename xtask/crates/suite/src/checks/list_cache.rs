@@ -112,17 +112,28 @@ async fn exact_from_cache(ctx: &Ctx) -> Verdict {
 
 /// The bytes of the same questions before and after the cache has lost its past.
 async fn custom_snapshots(ctx: &Ctx) -> Verdict {
-    let custom = own_kind(ctx, "snapshots", "Snapshot").await?;
-    let questions = questions(ctx, &custom).await?;
+    let mut rounds = ctx.rounds("not all lists came from the cache, and again from the store");
+    loop {
+        let round = rounds.next()?;
+        let custom = own_kind(ctx, &format!("snapshots{round}"), &format!("Snapshot{round}")).await?;
+        if same_from_both(ctx, &custom).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// No, if the cache or the store did not answer all lists that it had to.
+async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, Stop> {
+    let questions = questions(ctx, custom).await?;
     let start = Metrics::read(ctx).await?;
-    let from_cache = ask(ctx, &custom, &questions).await?;
+    let from_cache = ask(ctx, custom, &questions).await?;
     let middle = Metrics::read(ctx).await?;
-    renew_cache(ctx, &custom).await?;
+    renew_cache(ctx, custom).await?;
     let renewed = Metrics::read(ctx).await?;
-    let from_store = ask(ctx, &custom, &questions).await?;
+    let from_store = ask(ctx, custom, &questions).await?;
     let end = Metrics::read(ctx).await?;
     let grown =
-        |from: &Metrics, to: &Metrics, name| to.sum(name, &of(&custom)).saturating_sub(from.sum(name, &of(&custom)));
+        |from: &Metrics, to: &Metrics, name| to.sum(name, &of(custom)).saturating_sub(from.sum(name, &of(custom)));
     let all = questions.len() as u64;
     let by = |name| (grown(&start, &middle, name), grown(&renewed, &end, name));
     let (by_store, by_cache) = (by(BY_STORE), by(BY_CACHE));
@@ -130,10 +141,7 @@ async fn custom_snapshots(ctx: &Ctx) -> Verdict {
     // too: one more than ours was seen before and after the renewal, on slow machines. How many the cache answered tells of
     // ours alone.
     if by_store.1 < all || by_cache != (all, 0) {
-        let told = format!(
-            "before and after the cache was renewed the store answered {by_store:?} and the cache {by_cache:?} of {all} lists"
-        );
-        return Err(Stop::Errored(anyhow::anyhow!(told)));
+        return Ok(false);
     }
     for ((query, cache), store) in questions.iter().zip(&from_cache).zip(&from_store) {
         if let Some(fault) = first_difference(&with_read_token(cache), &with_read_token(store)) {
@@ -144,7 +152,7 @@ async fn custom_snapshots(ctx: &Ctx) -> Verdict {
         }
         ctx.count("bytes compared", cache.body.len() as u64);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The body with the continue token as what it says: the cache writes the key with a slash at its beginning, the store

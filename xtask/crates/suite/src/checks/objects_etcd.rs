@@ -59,12 +59,14 @@ pub(super) static CHECKS: &[Check] = &[
 
 const COMPACTION: &str = "compact_rev_key";
 
+const LONGEST_INTERVAL: Duration = Duration::from_secs(12);
+
 async fn compaction_retention(ctx: &Ctx) -> Verdict {
     if ctx.profile().stores.iter().any(|store| !store.root.is_empty()) {
         return Err(Stop::Skipped { need: format!("a store that can be watched as a whole, {COMPACTION} included") });
     }
-    // Long enough for a slow machine to do something in between, short enough to wait for three.
-    let interval = Duration::from_secs_f64(4.0 * ctx.ground.cluster.info.factor.min(3.0));
+    // Long enough for a slow or busy machine to do something in between, short enough to wait for three.
+    let interval = ctx.limit(4.0).min(LONGEST_INTERVAL);
     let before = ctx.recorder(&CONFIG_MAPS).changes_of(COMPACTION).len();
     let flags = |value: String| BTreeMap::from([("etcd-compaction-interval".to_owned(), value)]);
     ctx.control("kube-apiserver", Action::Restart { flags: flags(format!("{}s", interval.as_secs())) }).await?;
@@ -185,7 +187,6 @@ fn exactly(rv: i64) -> String {
 
 /// etcd writes at most a hundred lines of one kind in a second, and every hundredth of the others (its logger samples).
 /// So everything is asked for again, in another second, until all of it is in the log.
-const ROUNDS: usize = 8;
 const ANOTHER_SECOND: Duration = Duration::from_millis(1100);
 
 async fn etcd_contract(ctx: &Ctx) -> Verdict {
@@ -193,8 +194,13 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
         return Err(Stop::Skipped { need: "a store that logs its requests as etcd does".into() });
     }
     let namespace = ctx.namespace().await?.to_owned();
+    let mut rounds = ctx.rounds("not all requests are in etcd's log");
     let mut verdict = Ok(());
-    for _ in 0..ROUNDS {
+    loop {
+        if let Err(missed) = rounds.next() {
+            // What the last round lacked says more.
+            return verdict.and(Err(missed));
+        }
         workload(ctx).await?;
         let marker = format!("/archproof/{}", ctx.slug());
         ctx.store(&CONFIG_MAPS).get(&marker, 0).await?;
@@ -215,7 +221,6 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
         }
         pause(ANOTHER_SECOND).await;
     }
-    verdict
 }
 
 /// How many requests there are of each shape; one without a known shape fails the check.

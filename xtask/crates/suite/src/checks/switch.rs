@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use model::Control;
@@ -13,6 +13,8 @@ use crate::ctx::Ctx;
 use crate::wait;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// In the position `cut` each look resets the connections that were made since the last one.
+const FELT_EVERY: Duration = Duration::from_millis(500);
 
 /// What one program listens to and says.
 struct Place {
@@ -40,6 +42,16 @@ pub(super) struct Switch<'a> {
 }
 
 impl Counts {
+    pub(super) fn add(&mut self, more: Counts) {
+        more.0.into_iter().for_each(|(name, number)| *self.0.entry(name).or_default() += number);
+    }
+
+    /// The first counter that is too low, with its value.
+    fn lacks(&self, least: &[(&str, u64)]) -> Option<String> {
+        let low = least.iter().find(|(name, least)| self.of(name) < *least);
+        low.map(|(name, least)| format!("{name}={} of {least}", self.of(name)))
+    }
+
     pub(super) fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
@@ -85,6 +97,23 @@ impl Switch<'_> {
         Ok(Counts(counts))
     }
 
+    /// Waits in this position until the program has counted so much, and gives the counts. The program tells its counts when
+    /// it gets a new line, so the same position is set again and again.
+    pub(super) async fn until_felt(&mut self, position: &str, least: &[(&str, u64)]) -> Result<Counts, Stop> {
+        let (begin, limit) = (Instant::now(), self.ctx.limit(60.0));
+        let mut seen = self.turn(position).await?;
+        while let Some(low) = seen.lacks(least) {
+            if begin.elapsed() > limit {
+                let what =
+                    format!("the fault `{position}` to be felt ({:.0} s); last seen: {low}", limit.as_secs_f64());
+                return Err(Stop::TimedOut { what });
+            }
+            wait::pause(FELT_EVERY).await;
+            seen.add(self.turn(position).await?);
+        }
+        Ok(seen)
+    }
+
     pub(super) async fn off(&mut self) -> Result<Counts, Stop> {
         self.turn(self.place.off).await
     }
@@ -110,6 +139,19 @@ fn counts(log: &str, begin: &str) -> Option<BTreeMap<String, u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_of_several_looks_add_up_until_all_are_enough() {
+        let of = |text: &str| Counts(counts(&format!("relay: 1 cut {text}\n"), "relay: 1 ").unwrap());
+        let mut seen = of("reset=2 refused=0");
+        let least = [("reset", 1), ("refused", 3)];
+        assert_eq!(seen.lacks(&least).as_deref(), Some("refused=0 of 3"));
+        seen.add(of("reset=0 refused=2"));
+        assert_eq!(seen.lacks(&least).as_deref(), Some("refused=2 of 3"));
+        seen.add(of("reset=0 refused=1 held-up=4"));
+        assert_eq!((seen.lacks(&least), seen.of("held-up")), (None, 4));
+        assert_eq!(seen.lacks(&[("held-down", 1)]).as_deref(), Some("held-down=0 of 1"));
+    }
 
     #[test]
     fn counters_are_those_of_the_token() {

@@ -5,16 +5,15 @@
 //! what the workload is for. Choices follow from the run's seed; how much happens before and after the fault is awaited
 //! and counted, so it is the same on every machine.
 
+mod board;
 mod clients;
 mod watcher;
 mod writer;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use futures::future::try_join_all;
 use judge::fault::{Account, Fate, Life, Read, Write, id_text, judge_account};
 use model::Resource;
@@ -27,11 +26,14 @@ use crate::object::{CONFIG_MAPS, CORE_EVENTS, Object};
 use crate::record::key;
 use crate::wait;
 
+use board::{AFTER_FAULT, BEFORE_FAULT, Board, DURING_FAULT};
 pub(crate) use clients::Servers;
 pub(crate) use writer::sample;
 
-/// Writers of each collection.
+const COLLECTIONS: usize = 2;
+/// Writers, and watchers, of each collection.
 const WRITERS: usize = 2;
+const WATCHERS: usize = 2;
 /// Writes that must be acknowledged before the fault, and again after it.
 const BEFORE: u64 = 60;
 const AFTER: u64 = 60;
@@ -46,29 +48,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(50);
 const MARKER: &str = "marker";
 
-/// The parts of a workload, as indexes.
-const PHASES: [&str; 3] = ["before", "during", "after"];
-
 /// Writes that were under way while the store was silent, or never had an answer. Not only the latter: an apiserver may
 /// hold a write until its store is back.
 pub(crate) const MET: &str = "writes that met the fault";
 
+/// Counts of the judge that the workload reaches after the fault.
+pub(crate) const RESUMED: &str = "watches resumed";
+pub(crate) const RESUMED_LATE: &str = "watches resumed that had missed events";
+
 /// A count that must be reached, or the check has exercised nothing.
 pub(crate) type Minimum = (&'static str, u64);
-
-/// What all clients of a workload see.
-#[derive(Default)]
-struct Board {
-    phase: AtomicUsize,
-    acknowledged: [AtomicU64; 3],
-    unanswered: [AtomicU64; 3],
-    /// Writers end.
-    ended: AtomicBool,
-    /// When watchers have to be told of the marker.
-    deadline: Mutex<Option<Instant>>,
-    /// The versions of the markers that are there.
-    markers: Mutex<BTreeMap<Key, u64>>,
-}
 
 /// What a writer remembers.
 #[derive(Default)]
@@ -77,39 +66,54 @@ struct Log {
     reads: Vec<Read>,
 }
 
-/// Lets the workload run before, during and after `fault`, and judges what came of it. The fault has to be over when its
-/// future ends. `minima` are counts of the judge, and `unanswered` for writes without an answer.
-pub(crate) async fn through(
-    ctx: &Ctx,
-    servers: &Servers,
-    minima: &[Minimum],
-    fault: impl Future<Output = Verdict>,
-) -> Verdict {
-    let board = Board::default();
-    let account = account(ctx, servers, &board, fault).await?;
-    board.tell(ctx);
-    judged(ctx, &account, minima)
+/// A workload that a fault can wait for: each method holds the fault until the clients have met it.
+pub(crate) struct Workload<'a> {
+    ctx: &'a Ctx,
+    servers: Servers,
+    board: Board,
+    /// A moment at which the store could answer no client.
+    silent: OnceLock<Micros>,
 }
 
-/// Like [`through`], for a fault that tells a moment at which the store could answer nobody. What was under way then, or
-/// never had an answer, is counted as [`MET`].
-pub(crate) async fn through_silence(
-    ctx: &Ctx,
-    servers: &Servers,
-    minima: &[Minimum],
-    fault: impl Future<Output = Result<Micros, Stop>>,
-) -> Verdict {
-    let (board, moment) = (Board::default(), OnceLock::new());
-    let account = account(ctx, servers, &board, async {
-        let silent = fault.await?;
-        moment.get_or_init(|| silent);
+impl<'a> Workload<'a> {
+    pub(crate) fn new(ctx: &'a Ctx, servers: Servers) -> Workload<'a> {
+        Workload { ctx, servers, board: Board::default(), silent: OnceLock::new() }
+    }
+
+    /// Lets the workload run before, during and after `fault`, and judges the result. The fault has to be over when its
+    /// future ends. `minima` are counts of the judge, and `unanswered` for writes without an answer.
+    pub(crate) async fn through(&self, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
+        let account = account(self.ctx, &self.servers, &self.board, minima, fault).await?;
+        self.board.tell(self.ctx);
+        if let Some(silent) = self.silent.get() {
+            self.ctx.count(MET, account.writes.iter().filter(|write| has_met(write, *silent)).count() as u64);
+        }
+        judged(self.ctx, &account, minima)
+    }
+
+    /// Waits while the store answers no client: until a write is under way, or has had no answer. These writes are counted
+    /// as [`MET`].
+    pub(crate) async fn met_by_write(&self) -> Verdict {
+        self.board.met_by_write(self.ctx.limit(PROGRESS)).await?;
+        // Nothing is awaited in between: the write is still under way.
+        self.silent.get_or_init(|| self.ctx.recorder(&CONFIG_MAPS).now());
         Ok(())
-    });
-    let account = account.await?;
-    board.tell(ctx);
-    let silent = moment.get().copied().context("the fault told no moment, a bug of ours")?;
-    ctx.count(MET, account.writes.iter().filter(|write| has_met(write, silent)).count() as u64);
-    judged(ctx, &account, minima)
+    }
+
+    /// Waits until this many writes have had no answer since the fault began.
+    pub(crate) async fn unanswered(&self, least: u64) -> Verdict {
+        self.board.unanswered(self.ctx.limit(PROGRESS), least).await
+    }
+
+    /// Waits until this many writes were acknowledged since the fault began.
+    pub(crate) async fn acknowledged(&self, least: u64) -> Verdict {
+        self.board.reached(self.ctx.limit(PROGRESS), DURING_FAULT, least).await
+    }
+
+    /// Waits until every watcher has its watch open.
+    pub(crate) async fn watching(&self) -> Verdict {
+        self.board.watching(self.ctx.limit(PROGRESS), COLLECTIONS * WATCHERS).await
+    }
 }
 
 fn has_met(write: &Write, silent: Micros) -> bool {
@@ -150,16 +154,17 @@ async fn account(
     ctx: &Ctx,
     servers: &Servers,
     board: &Board,
+    minima: &[Minimum],
     fault: impl Future<Output = Verdict>,
 ) -> Result<Account, Stop> {
-    let collections: [&'static Resource; 2] = [&CONFIG_MAPS, &CORE_EVENTS];
+    let collections: [&'static Resource; COLLECTIONS] = [&CONFIG_MAPS, &CORE_EVENTS];
     for resource in collections {
         ctx.workers_make(resource).await?;
     }
     let watchers = watchers(ctx, servers, board, &collections).await?;
     let work = async {
         let writers = try_join_all(writers(ctx, servers, board, &collections).await?);
-        let ((), logs) = futures::try_join!(direct(ctx, board, fault), writers)?;
+        let ((), logs) = futures::try_join!(direct(ctx, board, minima, fault), writers)?;
         let mut account = Account::default();
         for log in logs {
             account.writes.extend(log.writes);
@@ -207,14 +212,18 @@ async fn answers(ctx: &Ctx, servers: &Servers, collections: &[&'static Resource]
     Ok(false)
 }
 
-/// The fault, between two parts of the workload that are the same in every run.
-async fn direct(ctx: &Ctx, board: &Board, fault: impl Future<Output = Verdict>) -> Verdict {
-    board.reached(ctx, 0, BEFORE).await?;
-    board.phase.store(1, Ordering::SeqCst);
+/// The fault, between two parts of the workload that are the same in every run. It begins when all watches are open, and
+/// the workload ends when the watches that the fault has ended are resumed.
+async fn direct(ctx: &Ctx, board: &Board, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
+    let limit = ctx.limit(PROGRESS);
+    board.reached(limit, BEFORE_FAULT, BEFORE).await?;
+    board.watching(limit, COLLECTIONS * WATCHERS).await?;
+    board.enter(DURING_FAULT);
     fault.await?;
-    board.phase.store(2, Ordering::SeqCst);
-    board.reached(ctx, 2, AFTER).await?;
-    board.ended.store(true, Ordering::SeqCst);
+    board.enter(AFTER_FAULT);
+    board.reached(limit, AFTER_FAULT, AFTER).await?;
+    board.resumed(limit, minima).await?;
+    board.end();
     Ok(())
 }
 
@@ -243,7 +252,7 @@ async fn watchers<'a>(
     collections: &[&'static Resource],
 ) -> Result<Vec<Task<'a, Life>>, Stop> {
     let mut watchers: Vec<Task<'a, Life>> = Vec::new();
-    for (number, resource) in collections.iter().flat_map(|resource| [*resource; 2]).enumerate() {
+    for (number, resource) in collections.iter().flat_map(|resource| [*resource; WATCHERS]).enumerate() {
         let transport = if number % 2 == 0 { Transport::Http2 } else { Transport::Http1 };
         let clients = servers.clients(ctx, &format!("watcher-{number}"), number).await?;
         watchers.push(Box::pin(watcher::live(clients, board, resource, transport)));
@@ -294,55 +303,6 @@ async fn truth(ctx: &Ctx, account: &mut Account, collections: &[&'static Resourc
     }
     account.revisions.sort_by_key(|revision| revision.rev);
     Ok(())
-}
-
-impl Board {
-    /// Waits until so many writes of a part of the workload have been acknowledged.
-    async fn reached(&self, ctx: &Ctx, phase: usize, least: u64) -> Verdict {
-        let what = format!("{least} acknowledged writes {} the fault", PHASES[phase]);
-        wait::until(&what, ctx.limit(PROGRESS), LOOK_EVERY, || async {
-            let seen = self.acknowledged[phase].load(Ordering::SeqCst);
-            Ok(if seen >= least { Ok(()) } else { Err(seen.to_string()) })
-        })
-        .await
-    }
-
-    fn note(&self, fate: Fate) {
-        let phase = self.phase.load(Ordering::SeqCst);
-        match fate {
-            Fate::Done(_) => self.acknowledged[phase].fetch_add(1, Ordering::SeqCst),
-            Fate::Unknown => self.unanswered[phase].fetch_add(1, Ordering::SeqCst),
-            Fate::Refused => 0,
-        };
-    }
-
-    fn all_acknowledged(&self) -> u64 {
-        self.acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).sum()
-    }
-
-    fn ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
-    }
-
-    fn deadline(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.deadline.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn markers(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, u64>> {
-        self.markers.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Whether the marker has been there for so long that a watcher must have seen it.
-    fn is_over(&self) -> bool {
-        self.deadline().is_some_and(|deadline| Instant::now() >= deadline)
-    }
-
-    fn tell(&self, ctx: &Ctx) {
-        for (phase, name) in PHASES.iter().enumerate() {
-            ctx.count(&format!("acknowledged {name} the fault"), self.acknowledged[phase].load(Ordering::SeqCst));
-            ctx.count("unanswered", self.unanswered[phase].load(Ordering::SeqCst));
-        }
-    }
 }
 
 /// The value under which a put's id is stored, for the object's content.

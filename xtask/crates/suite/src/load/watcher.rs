@@ -1,7 +1,6 @@
 //! A watcher: lists, watches, and lives on when its watch ends, as an informer does: from where it was, or by a list
 //! after a 410.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use judge::fault::{Begin, Leg, Life};
@@ -47,7 +46,9 @@ pub(super) async fn live(
     let mut watcher = Watcher { clients, board, resource, transport, life, marker, at: None, passed: false };
     while !board.is_over() && !watcher.passed && !has_seen(&watcher.life, &watcher.marker) {
         if !watcher.leg().await? {
-            watcher.clients.next_server();
+            if board.may_move() {
+                watcher.clients.next_server();
+            }
             wait::pause(watcher.clients.ctx().at_ease(PATIENCE)).await;
         }
     }
@@ -87,6 +88,7 @@ impl Watcher<'_> {
                 let error = FrameKind::Error { code: 410, reason: refusal.reason(), message: refusal.message() };
                 let frame = Frame { at: 0, kind: error, key: key(""), rv: 0, uid: key("") };
                 self.life.legs.push(Leg { begin: Begin::Resumed { rv: from }, frames: vec![frame] });
+                self.board.note_resumed();
                 self.at = None;
                 return Ok(true);
             }
@@ -94,9 +96,11 @@ impl Watcher<'_> {
         };
         if !matches!(begin, Begin::Listed { .. }) {
             self.life.legs.push(Leg { begin, frames: Vec::new() });
+            self.board.note_resumed();
         }
+        let open = self.board.watch();
         self.follow(&mut watch).await?;
-        drop(watch);
+        drop((open, watch));
         self.let_something_be_missed().await;
         Ok(true)
     }
@@ -127,6 +131,10 @@ impl Watcher<'_> {
             let marked = self.board.markers().get(&self.marker).copied();
             self.passed = bookmark && marked.is_some_and(|marked| event.frame.rv >= marked);
             if let Some(leg) = self.life.legs.last_mut() {
+                let is_first = leg.frames.is_empty() && matches!(leg.begin, Begin::Resumed { .. });
+                if is_first && event.frame.is_change() {
+                    self.board.note_resumed_late();
+                }
                 leg.frames.push(event.frame);
             }
             if seen || self.passed {
@@ -138,10 +146,10 @@ impl Watcher<'_> {
 
     /// A client that resumes at once has missed nothing, and proves nothing.
     async fn let_something_be_missed(&self) {
-        let enough = self.board.all_acknowledged() + MISSED;
+        let acknowledged = || self.board.acknowledged_of(&self.resource.plural);
+        let enough = acknowledged() + MISSED;
         let end = Instant::now() + self.clients.ctx().limit(30.0);
-        while self.board.all_acknowledged() < enough && !self.board.ended.load(Ordering::SeqCst) && Instant::now() < end
-        {
+        while acknowledged() < enough && !self.board.ended() && Instant::now() < end {
             wait::pause(LOOK_EVERY).await;
         }
     }

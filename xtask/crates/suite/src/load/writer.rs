@@ -43,9 +43,15 @@ pub(super) async fn write(
         if board.ended() {
             break;
         }
-        let name = format!("w{number}-k{}", clients.ctx().random().u32(..NAMES));
-        let before = known.get(&name).cloned().unwrap_or(Known::Absent);
-        let reads = matches!(before, Known::Nothing) || clients.ctx().random().u8(..5) == 0;
+        let mut name = format!("w{number}-k{}", clients.ctx().random().u32(..NAMES));
+        let mut before = known.get(&name).cloned().unwrap_or(Known::Absent);
+        let chance = clients.ctx().random().u8(..5) == 0;
+        let needs_writes = board.needs_writes();
+        if needs_writes && matches!(before, Known::Nothing) {
+            // No read can say what became of the key: a key without a past needs none.
+            (name, before) = (format!("w{number}-s{step}"), Known::Absent);
+        }
+        let reads = !needs_writes && (matches!(before, Known::Nothing) || chance);
         let read = if reads { read(&clients, resource, &name, &mut log).await } else { Known::Nothing };
         // A read without an answer is followed by a write, to the same server: of four writers at two servers, those of a
         // killed one could all read just then and go elsewhere, and no write met the fault (seen in an emulated guest).
@@ -55,8 +61,10 @@ pub(super) async fn write(
             Known::Nothing => Known::Nothing,
             state => attempt.make(state, board, &mut log).await,
         };
-        if matches!(after, Known::Nothing) {
+        if board.may_move() && (needs_writes || matches!(after, Known::Nothing)) {
             clients.next_server();
+        }
+        if matches!(after, Known::Nothing) {
             wait::pause(clients.ctx().at_ease(PATIENCE)).await;
         }
         known.insert(name, after);
@@ -95,6 +103,7 @@ impl Attempt<'_> {
         let Ok(key_text) = ctx.key(self.resource, self.name).await else { return Known::Nothing };
         let recorder = ctx.recorder(self.resource);
         let called = recorder.now();
+        let under_way = board.write();
         let (kind, based_on, answer) = match state {
             Known::There(object) if ctx.random().u8(..4) == 0 => {
                 let options = json!({"preconditions": {"resourceVersion": object.rv_text()}});
@@ -111,8 +120,9 @@ impl Attempt<'_> {
                 (Change::Put, 0, ctx.try_create(self.resource, &made).await)
             }
         };
+        drop(under_way);
         let fate = fate(kind, &answer);
-        board.note(fate);
+        board.note(&self.resource.plural, fate);
         log.writes.push(Write {
             client: ctx.client.to_string(),
             id: self.id,

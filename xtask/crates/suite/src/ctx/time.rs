@@ -1,0 +1,121 @@
+//! Deadlines, pauses, and the time of a case.
+
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+
+use super::Ctx;
+use crate::check::Stop;
+use crate::contention;
+
+/// The longest a single case may take on the reference machine.
+pub(crate) const CASE_LIMIT: Duration = Duration::from_secs(120);
+/// Of the time of a case, for what comes after the last round: the clean-up has its own.
+const RESERVE: f64 = 0.1;
+
+impl Ctx {
+    /// A deadline for this machine as busy as it is now.
+    pub fn limit(&self, seconds: f64) -> Duration {
+        contention::limit(Duration::from_secs_f64(seconds), self.factor())
+    }
+
+    /// The slowdown of the machine under test, as it was measured when it was booted.
+    pub fn factor(&self) -> f64 {
+        self.ground.cluster.info.factor
+    }
+
+    /// A time that the server is told in whole seconds. It grows more slowly than deadlines do, because it passes in full.
+    ///
+    /// A watch whose time is over before it has begun is answered with an ERROR, "context deadline exceeded": seen with
+    /// two seconds on an emulated server beside other work.
+    pub fn stretched(&self, seconds: u32) -> u32 {
+        let grown = Duration::from_secs(seconds.into()).mul_f64(self.slowness());
+        u32::try_from(grown.as_secs()).map_or(seconds, |grown| grown.max(seconds))
+    }
+
+    /// How long a client leaves a server alone that did not answer.
+    ///
+    /// Whatever it is asked while it starts it does not do for its start. Four writers that came again after 60 ms sent 3000
+    /// requests during three starts of an emulated apiserver, and each start took 50 s.
+    pub(crate) fn at_ease(&self, pause: Duration) -> Duration {
+        pause.mul_f64(self.slowness())
+    }
+
+    /// By how much times that pass in full are longer on this machine.
+    fn slowness(&self) -> f64 {
+        self.factor().sqrt().max(1.0)
+    }
+
+    /// Rounds that are repeated until `event` has happened in one of them, within the time of the case.
+    ///
+    /// Where a check needs an event that may not happen, a round that missed it says nothing, and neither does a fixed
+    /// number of them.
+    pub(crate) fn rounds(&self, event: impl Into<String>) -> Rounds {
+        let limit = self.limit(CASE_LIMIT.as_secs_f64() * (1.0 - RESERVE));
+        Rounds { event: event.into(), end: self.begun + limit, count: 0, begun: None, longest: Duration::ZERO }
+    }
+
+    /// The seconds of a stream in a round: twice as long in each, up to half a minute on the reference machine.
+    pub(crate) fn doubled(&self, first: u32, round: u32) -> u32 {
+        const LONGEST: u32 = 30;
+        first.saturating_mul(2u32.saturating_pow(round)).min(self.stretched(LONGEST).max(first))
+    }
+}
+
+/// See [`Ctx::rounds`].
+pub(crate) struct Rounds {
+    event: String,
+    end: Instant,
+    count: u32,
+    begun: Option<Instant>,
+    longest: Duration,
+}
+
+impl Rounds {
+    /// The number of the next round, from 0. `Errored` if the time does not suffice for one like the longest so far.
+    pub(crate) fn next(&mut self) -> Result<u32, Stop> {
+        self.next_at(Instant::now())
+    }
+
+    fn next_at(&mut self, now: Instant) -> Result<u32, Stop> {
+        if let Some(begun) = self.begun {
+            self.longest = self.longest.max(now - begun);
+            if now + self.longest > self.end {
+                return Err(Stop::Errored(anyhow!("not exercised: {} in {} rounds", self.event, self.count)));
+            }
+        }
+        self.begun = Some(now);
+        self.count += 1;
+        Ok(self.count - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(seconds: u64) -> (Rounds, Instant) {
+        let now = Instant::now();
+        let end = now + Duration::from_secs(seconds);
+        (Rounds { event: "no bookmark came".into(), end, count: 0, begun: None, longest: Duration::ZERO }, now)
+    }
+
+    #[test]
+    fn rounds_are_repeated_as_long_as_another_one_fits() {
+        let (mut rounds, begin) = rounds(100);
+        let mut at =
+            |seconds: u64| rounds.next_at(begin + Duration::from_secs(seconds)).map_err(|stop| format!("{stop:?}"));
+        assert_eq!([at(0), at(10), at(40), at(50)], [Ok(0), Ok(1), Ok(2), Ok(3)]);
+        // The second round took 30 s.
+        assert_eq!(at(70), Ok(4));
+        let missed = at(71).unwrap_err();
+        assert!(missed.contains("not exercised: no bookmark came in 5 rounds"), "{missed}");
+    }
+
+    #[test]
+    fn first_round_needs_no_time() {
+        let (mut rounds, begin) = rounds(1);
+        assert!(rounds.next_at(begin + Duration::from_secs(7)).is_ok());
+        assert!(rounds.next_at(begin + Duration::from_secs(8)).is_err());
+    }
+}

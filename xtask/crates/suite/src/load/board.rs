@@ -1,0 +1,319 @@
+//! The state that all clients of a workload share, and the holds of its fault: a fault ends only after the workload has met
+//! it, so that no run depends on what the clients did just then.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use judge::fault::Fate;
+use model::history::Key;
+
+use super::{LOOK_EVERY, Minimum, RESUMED, RESUMED_LATE};
+use crate::check::{Stop, Verdict};
+use crate::ctx::Ctx;
+use crate::wait;
+
+/// The parts of a workload, as indexes.
+const PHASES: [&str; 3] = ["before", "during", "after"];
+pub(super) const BEFORE_FAULT: usize = 0;
+pub(super) const DURING_FAULT: usize = 1;
+pub(super) const AFTER_FAULT: usize = 2;
+
+#[derive(Default)]
+pub(super) struct Board {
+    phase: AtomicUsize,
+    acknowledged: [AtomicU64; 3],
+    unanswered: [AtomicU64; 3],
+    /// Acknowledged writes by the resource's plural.
+    of_collection: Mutex<BTreeMap<String, u64>>,
+    under_way: AtomicUsize,
+    /// Holds that wait for writes to meet the fault.
+    holds: AtomicUsize,
+    watches: AtomicUsize,
+    resumed: AtomicU64,
+    resumed_late: AtomicU64,
+    /// Writers end.
+    ended: AtomicBool,
+    /// When watchers must have seen the marker.
+    deadline: Mutex<Option<Instant>>,
+    /// The versions of the markers that were written.
+    markers: Mutex<BTreeMap<Key, u64>>,
+}
+
+/// Counts as long as it lives.
+pub(super) struct Counted<'a>(&'a AtomicUsize);
+
+impl Counted<'_> {
+    fn new(count: &AtomicUsize) -> Counted<'_> {
+        count.fetch_add(1, Ordering::SeqCst);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Board {
+    pub(super) fn enter(&self, phase: usize) {
+        self.phase.store(phase, Ordering::SeqCst);
+    }
+
+    /// Before the fault clients stay at their server: a client that moved because of one slow answer would not be at the
+    /// server that the fault ends.
+    pub(super) fn may_move(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) != BEFORE_FAULT
+    }
+
+    /// A write that has been sent, until the value is dropped.
+    pub(super) fn write(&self) -> Counted<'_> {
+        Counted::new(&self.under_way)
+    }
+
+    /// An open watch, until the value is dropped.
+    pub(super) fn watch(&self) -> Counted<'_> {
+        Counted::new(&self.watches)
+    }
+
+    pub(super) fn note(&self, collection: &str, fate: Fate) {
+        let phase = self.phase.load(Ordering::SeqCst);
+        match fate {
+            Fate::Done(_) => {
+                self.acknowledged[phase].fetch_add(1, Ordering::SeqCst);
+                *lock(&self.of_collection).entry(collection.to_owned()).or_default() += 1;
+            }
+            Fate::Unknown => {
+                self.unanswered[phase].fetch_add(1, Ordering::SeqCst);
+            }
+            Fate::Refused => {}
+        }
+    }
+
+    pub(super) fn note_resumed(&self) {
+        self.resumed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The first event of a resumed watch is a change: the client had missed it.
+    pub(super) fn note_resumed_late(&self) {
+        self.resumed_late.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn acknowledged_of(&self, collection: &str) -> u64 {
+        lock(&self.of_collection).get(collection).copied().unwrap_or(0)
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn deadline(&self) -> MutexGuard<'_, Option<Instant>> {
+        lock(&self.deadline)
+    }
+
+    pub(super) fn markers(&self) -> MutexGuard<'_, BTreeMap<Key, u64>> {
+        lock(&self.markers)
+    }
+
+    /// Whether the marker was written so long ago that a watcher must have seen it.
+    pub(super) fn is_over(&self) -> bool {
+        self.deadline().is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    pub(super) fn tell(&self, ctx: &Ctx) {
+        for (phase, name) in PHASES.iter().enumerate() {
+            ctx.count(&format!("acknowledged {name} the fault"), self.acknowledged[phase].load(Ordering::SeqCst));
+            ctx.count("unanswered", self.unanswered[phase].load(Ordering::SeqCst));
+        }
+    }
+
+    /// Whether a hold waits for writes. Writers then send writes only, to each server in turn: kube-apiserver retries reads
+    /// for 40 s, so four writers that all read when the store ends would send no write to it.
+    pub(super) fn needs_writes(&self) -> bool {
+        self.holds.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits until `look` gives no reason to wait.
+    async fn hold(&self, what: &str, limit: Duration, look: impl Fn(&Board) -> Option<String>) -> Verdict {
+        wait::until(what, limit, LOOK_EVERY, || async { Ok(look(self).map_or(Ok(()), Err)) }).await
+    }
+
+    /// Waits for this many acknowledged writes of a part of the workload.
+    pub(super) async fn reached(&self, limit: Duration, phase: usize, least: u64) -> Verdict {
+        let what = format!("{least} acknowledged writes {} the fault", PHASES[phase]);
+        self.hold(&what, limit, |board| {
+            let seen = board.acknowledged[phase].load(Ordering::SeqCst);
+            (seen < least).then(|| seen.to_string())
+        })
+        .await
+    }
+
+    /// Waits until a write is under way, or one has had no answer since the fault began.
+    pub(super) async fn met_by_write(&self, limit: Duration) -> Verdict {
+        let _hold = Counted::new(&self.holds);
+        self.hold("a write to meet the fault", limit, |board| {
+            let under_way = board.under_way.load(Ordering::SeqCst) > 0;
+            let unanswered = board.unanswered[DURING_FAULT].load(Ordering::SeqCst) > 0;
+            (!under_way && !unanswered).then(|| "no write under way".to_owned())
+        })
+        .await
+    }
+
+    /// Waits until this many writes have had no answer since the fault began.
+    pub(super) async fn unanswered(&self, limit: Duration, least: u64) -> Verdict {
+        let _hold = Counted::new(&self.holds);
+        self.hold(&format!("{least} writes without an answer during the fault"), limit, |board| {
+            let seen = board.unanswered[DURING_FAULT].load(Ordering::SeqCst);
+            (seen < least).then(|| seen.to_string())
+        })
+        .await
+    }
+
+    /// Waits until this many watches are open at the same time.
+    pub(super) async fn watching(&self, limit: Duration, least: usize) -> Verdict {
+        self.hold(&format!("{least} open watches"), limit, |board| {
+            let open = board.watches.load(Ordering::SeqCst);
+            (open < least).then(|| open.to_string())
+        })
+        .await
+    }
+
+    /// Waits for those minima that clients reach after the fault. A minimum that is not reached is for the verdict, which
+    /// looks for violations first.
+    pub(super) async fn resumed(&self, limit: Duration, minima: &[Minimum]) -> Result<(), Stop> {
+        let lacks = |board: &Board| {
+            let seen = |name: &str| match name {
+                RESUMED => Some(board.resumed.load(Ordering::SeqCst)),
+                RESUMED_LATE => Some(board.resumed_late.load(Ordering::SeqCst)),
+                _ => None,
+            };
+            let low = minima.iter().find(|(name, least)| seen(name).is_some_and(|seen| seen < *least));
+            low.map(|(name, least)| format!("{name}: fewer than {least}"))
+        };
+        match self.hold("watches to be resumed", limit, lacks).await {
+            Err(Stop::TimedOut { .. }) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(10);
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+    }
+
+    /// Runs a hold next to a workload that is idle for a while and then acts; gives whether the fault lasted until then.
+    fn outlasts(hold: impl AsyncFnOnce(&Board) -> Verdict, act: impl AsyncFnOnce(&Board)) -> bool {
+        let (board, acted) = (Board::default(), AtomicBool::new(false));
+        board.enter(DURING_FAULT);
+        let fault = async {
+            hold(&board).await.unwrap();
+            acted.load(Ordering::SeqCst)
+        };
+        let traffic = async {
+            wait::pause(SHORT * 10).await;
+            acted.store(true, Ordering::SeqCst);
+            act(&board).await;
+        };
+        block_on(async { futures::join!(fault, traffic) }).0
+    }
+
+    #[test]
+    fn fault_lasts_until_a_write_has_met_it() {
+        let hold = async |board: &Board| board.met_by_write(LIMIT).await;
+        assert!(outlasts(hold, async |board| {
+            let _write = board.write();
+            wait::pause(SHORT * 10).await;
+        }));
+        assert!(outlasts(hold, async |board| board.note("configmaps", Fate::Unknown)));
+    }
+
+    #[test]
+    fn fault_lasts_until_writes_had_no_answer() {
+        let hold = async |board: &Board| board.unanswered(LIMIT, 2).await;
+        assert!(outlasts(hold, async |board| (0..2).for_each(|_| board.note("configmaps", Fate::Unknown))));
+    }
+
+    #[test]
+    fn fault_lasts_until_writes_were_acknowledged() {
+        let hold = async |board: &Board| board.reached(LIMIT, DURING_FAULT, 3).await;
+        assert!(outlasts(hold, async |board| (0..3).for_each(|_| board.note("events", Fate::Done(7)))));
+    }
+
+    #[test]
+    fn fault_lasts_until_watches_are_open() {
+        let hold = async |board: &Board| board.watching(LIMIT, 2).await;
+        assert!(outlasts(hold, async |board| {
+            let _watches = [board.watch(), board.watch()];
+            wait::pause(SHORT * 10).await;
+        }));
+    }
+
+    #[test]
+    fn what_happened_before_the_fault_does_not_meet_it() {
+        let board = Board::default();
+        board.note("configmaps", Fate::Unknown);
+        board.note("configmaps", Fate::Done(7));
+        drop(board.write());
+        board.enter(DURING_FAULT);
+        block_on(async {
+            assert!(matches!(board.met_by_write(SHORT).await, Err(Stop::TimedOut { .. })));
+            assert!(matches!(board.unanswered(SHORT, 1).await, Err(Stop::TimedOut { .. })));
+            assert!(matches!(board.reached(SHORT, DURING_FAULT, 1).await, Err(Stop::TimedOut { .. })));
+        });
+    }
+
+    #[test]
+    fn writers_send_writes_only_while_a_fault_waits_for_them() {
+        let board = Board::default();
+        board.enter(DURING_FAULT);
+        assert!(!board.needs_writes());
+        let hold = async { board.met_by_write(LIMIT).await.unwrap() };
+        let traffic = async {
+            wait::pause(SHORT * 10).await;
+            assert!(board.needs_writes());
+            let _write = board.write();
+            wait::pause(SHORT * 10).await;
+        };
+        block_on(async { futures::join!(hold, traffic) });
+        assert!(!board.needs_writes());
+    }
+
+    #[test]
+    fn workload_goes_on_until_enough_watches_were_resumed() {
+        let minima = [(RESUMED, 2), (RESUMED_LATE, 1), ("relay: reset", 1)];
+        let hold = async |board: &Board| board.resumed(LIMIT, &minima).await;
+        assert!(outlasts(hold, async |board| {
+            (0..2).for_each(|_| board.note_resumed());
+            board.note_resumed_late();
+        }));
+        // Too few watches are not the end of the check: what the judge finds counts more.
+        let board = Board::default();
+        block_on(async { assert!(board.resumed(SHORT, &minima).await.is_ok()) });
+    }
+
+    #[test]
+    fn clients_stay_at_their_server_before_the_fault() {
+        let board = Board::default();
+        assert!(!board.may_move());
+        board.enter(DURING_FAULT);
+        assert!(board.may_move());
+    }
+}
