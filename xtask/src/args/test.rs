@@ -12,7 +12,8 @@ use super::SelectionOptions;
 Nothing is built, started or stopped. A run works in namespaces and custom resources with names of its own, ap-*-MARK,
 labelled archproof.example/run=MARK, and removes them at the end, also after a failure and Ctrl-C. Checks that need more
 are skipped, and the report says what they need. --store-endpoint lets those run that look into the store, and the judges
-of the whole run; it is read only, and of what is not of the run only digests of keys are recorded.
+of the whole run; it is read only, and of what is not of the run only digests of keys are recorded. Where the endpoint
+speaks HTTP/1.1 only, checks that compare it with HTTP/2 are skipped, and the others run over HTTP/1.1.
 
 Examples:
   cargo xtask test --kubeconfig ~/.kube/config --dry-run

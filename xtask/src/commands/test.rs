@@ -295,8 +295,8 @@ fn repeat(job: &Job<'_>) -> String {
 fn dry_run(job: &Job<'_>, request: &Request<'_>) -> Result<Exit, Failure> {
     let whom = existing::describe(request).or_exit(Exit::Infrastructure)?;
     print(&format!("ask    {whom}\n"));
-    let offer = Offer { store: request.store.is_some(), quiet: true };
-    let filled = Offer { quiet: false, ..offer };
+    let offer = Offer { store: request.store.is_some(), quiet: true, http2: true };
+    let filled = Offer { quiet: false, http2: false, ..offer };
     for case in &job.cases {
         match (offer.lacks(case), filled.lacks(case)) {
             (Some(need), _) => print(&format!("skip   {}: needs {need}\n", case.name())),

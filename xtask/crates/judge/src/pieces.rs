@@ -13,6 +13,10 @@ use crate::decode::{CBOR, Encoding, PROTOBUF_MAGIC, encoding};
 /// Fields within fields that are followed; no object of Kubernetes is that deep.
 const DEEPEST: usize = 200;
 
+/// Bytes of a path that are kept. Every piece has its whole path, so one long name in an object of a megabyte would be
+/// repeated for each of the half million fields below it.
+const LONGEST_PATH: usize = 1024;
+
 /// Some bytes in a row that belong together: a whole field, or the head of one that has fields of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -21,7 +25,7 @@ pub struct Piece {
     pub length: usize,
     /// How many fields it is in.
     pub depth: usize,
-    /// `metadata.labels[app]`; empty for what belongs to no field.
+    /// `metadata.labels[app]`; empty for what belongs to no field. A path longer than [`LONGEST_PATH`] ends with `…`.
     pub path: String,
     /// What it says: `"a"`, `7`, `message of 12 bytes`.
     pub text: String,
@@ -106,6 +110,16 @@ fn encrypted(value: &[u8]) -> Vec<Piece> {
 
 fn piece(at: usize, length: usize, depth: usize, path: &str, text: &str) -> Piece {
     Piece { at, length, depth, path: path.to_owned(), text: text.to_owned() }
+}
+
+/// A path with its end cut off where it is too long.
+fn cut(mut path: String) -> String {
+    if path.len() > LONGEST_PATH {
+        let end = (0..=LONGEST_PATH).rev().find(|end| path.is_char_boundary(*end)).unwrap_or_default();
+        path.truncate(end);
+        path.push('…');
+    }
+    path
 }
 
 fn printable(byte: u8) -> char {

@@ -67,6 +67,9 @@ pub struct Shared {
     pub mark: String,
     /// Whether somebody puts something into each new namespace, as the controller manager does.
     pub fills_namespaces: bool,
+    /// Whether the endpoint did not choose HTTP/2 when both protocols were offered, as a reverse proxy without it.
+    #[serde(default)]
+    pub http1_only: bool,
 }
 
 impl Shared {

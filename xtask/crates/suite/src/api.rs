@@ -14,6 +14,7 @@ use model::ProfileInfo;
 use serde_json::Value;
 
 use crate::object::Object;
+use crate::overload;
 
 pub const JSON: &str = "application/json";
 pub const JSON_PATCH: &str = "application/json-patch+json";
@@ -111,8 +112,14 @@ impl Api {
         self.transport
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole answer. A server's own time-out or overload answer is an error, see
+    /// [`crate::overload`].
     pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
+        overload::refuse(request, self.exchange(request).await?)
+    }
+
+    /// Sends a request and reads the whole answer as it is, for a recorder.
+    pub(crate) async fn exchange(&self, request: &Request) -> anyhow::Result<Response> {
         let whole = async {
             let streaming = self.open(request).await?;
             let body = streaming.body.collect().await.map_err(|e| anyhow!("{}", chain(&e)))?.to_bytes();

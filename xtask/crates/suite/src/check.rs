@@ -88,7 +88,7 @@ impl From<anyhow::Error> for Stop {
     }
 }
 
-/// The user of a cluster of somebody else lacks a right.
+/// The user of an external cluster lacks a right, or its endpoint a protocol.
 #[derive(Debug)]
 pub(crate) struct Forbidden {
     pub(crate) need: String,

@@ -26,9 +26,11 @@ pub(crate) use on_demand::Started;
 pub(crate) use time::CASE_LIMIT;
 
 use crate::api::{Api, MERGE_PATCH, Request, Response, Transport};
-use crate::check::{NODE, Stop};
+use crate::check::{Forbidden, NODE, Stop};
 use crate::object::{NAMESPACES, Object};
+use crate::overload;
 use crate::record::Recorder;
+use crate::shared::HTTP2;
 use crate::store::{KeyValue, Store};
 use crate::watch::{self, Watch, WatchOptions};
 
@@ -137,12 +139,16 @@ impl Ctx {
         lock(&self.random)
     }
 
-    /// The client over HTTP/2, which most checks use.
+    /// The client over [`Ctx::transport`], which most checks use.
     pub fn api(&self) -> anyhow::Result<&Api> {
-        self.over(Transport::Http2)
+        self.over(self.transport())
     }
 
+    /// The client over one transport; skips the check where an external cluster does not offer it.
     pub fn over(&self, transport: Transport) -> anyhow::Result<&Api> {
+        if transport == Transport::Http2 && self.transport() != transport {
+            return Err(Forbidden { need: HTTP2.into() }.into());
+        }
         let cell = match transport {
             Transport::Http1 => &self.http1,
             Transport::Http2 => &self.http2,
@@ -281,9 +287,9 @@ impl Ctx {
             .await
     }
 
-    /// A watch of the resource in the case's namespace over HTTP/2; a refusal fails the check.
+    /// A watch of the resource in the case's namespace; a refusal fails the check.
     pub async fn watch(&self, resource: &Resource, options: &WatchOptions) -> Result<Watch, Stop> {
-        match self.try_watch(Transport::Http2, resource, options).await? {
+        match self.try_watch(self.transport(), resource, options).await? {
             Ok(watch) => Ok(watch),
             Err(refusal) => Err(Stop::failed(format!("watch with `{}` was refused: {refusal}", options.query()))),
         }
@@ -314,7 +320,7 @@ impl Ctx {
             };
             if !patience.has(&refusal).await {
                 self.must_be_allowed(&refusal)?;
-                return Ok(Err(refusal));
+                return Ok(Err(overload::refuse(format!("a watch with `{}`", options.query()), refusal)?));
             }
             self.count("asked again", 1);
         }

@@ -13,6 +13,7 @@ pub mod history_files;
 mod keyring;
 mod load;
 pub mod object;
+mod overload;
 pub mod record;
 mod selection;
 mod shard;

@@ -1,5 +1,6 @@
 //! Recording: every operation, every stream, every revision of a store, on one clock. No judgement is made here.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -32,13 +33,15 @@ struct Inner {
     history: History,
     next_stream: u64,
     texts: Texts,
+    /// Keys that the run itself wrote, in a store that others write to as well.
+    written: BTreeSet<String>,
 }
 
 impl Recorder {
     pub fn new(clock: Clock, profile: &str, store: &str) -> Recorder {
         let meta = Meta { profile: profile.to_owned(), store: store.to_owned(), ..Meta::default() };
         let history = History { meta, ..History::default() };
-        Recorder { clock, inner: Arc::new(Mutex::new(Inner { history, next_stream: 1, texts: Texts::default() })) }
+        Recorder { clock, inner: Arc::new(Mutex::new(Inner { history, next_stream: 1, ..Inner::default() })) }
     }
 
     pub fn now(&self) -> Micros {
@@ -68,6 +71,16 @@ impl Recorder {
     /// The text as it is kept once for the whole history.
     pub(crate) fn text(&self, text: &str) -> Key {
         self.lock().texts.of(text)
+    }
+
+    /// The run is about to write this key.
+    pub(crate) fn written(&self, key: &str) {
+        self.lock().written.insert(key.to_owned());
+    }
+
+    /// Whether the run itself wrote the key.
+    pub(crate) fn has_written(&self, key: &str) -> bool {
+        self.lock().written.contains(key)
     }
 
     /// A number for a stream that is about to open.

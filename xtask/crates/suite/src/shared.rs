@@ -4,7 +4,7 @@
 //! custom resources of its own, makes nothing that a controller would act on (a Pod would be started), assumes nothing of
 //! flags, and puts no load on the server that others would feel. What does not stand there needs a cluster of its own.
 
-use model::ClusterInfo;
+use model::{ClusterInfo, Shared};
 
 use crate::check::{Check, Run};
 use crate::selection::Case;
@@ -16,8 +16,13 @@ enum Want {
     Store,
     /// A namespace into which nobody else writes. A controller manager puts a ConfigMap and a ServiceAccount into each.
     Quiet,
+    /// Both HTTP versions, because the check compares them.
+    Http2,
 }
-use Want::{Quiet, Store};
+use Want::{Http2, Quiet, Store};
+
+/// The need of a check for HTTP/2.
+pub(crate) const HTTP2: &str = "an endpoint that speaks HTTP/2 (this one, or a proxy before it, speaks HTTP/1.1 only)";
 
 /// The only profile that such a cluster can stand for: the one whose flags are the defaults.
 pub const PROFILE: &str = "default";
@@ -55,10 +60,10 @@ static FIT: &[(&str, &[Want])] = &[
     ("watch.watchlist", &[Store, Quiet]),
     ("watch.event-shape", &[Quiet]),
     ("watch.timeout-seconds", &[]),
-    ("watch.http-framing", &[Quiet]),
-    ("watch.protobuf-frames", &[Store, Quiet]),
-    ("watch.table", &[Store, Quiet]),
-    ("watch.partial-metadata", &[Store, Quiet]),
+    ("watch.http-framing", &[Quiet, Http2]),
+    ("watch.protobuf-frames", &[Store, Quiet, Http2]),
+    ("watch.table", &[Store, Quiet, Http2]),
+    ("watch.partial-metadata", &[Store, Quiet, Http2]),
     ("watch.websocket", &[Store, Quiet]),
     ("watch.initial-order", &[Store, Quiet]),
     ("watch.no-bookmark-by-default", &[Store, Quiet]),
@@ -97,12 +102,15 @@ pub struct Offer {
     pub store: bool,
     /// Whether nobody else writes into new namespaces.
     pub quiet: bool,
+    /// Whether the endpoint speaks HTTP/2.
+    pub http2: bool,
 }
 
 impl Offer {
     pub fn of(cluster: &ClusterInfo) -> Offer {
         let store = cluster.profiles.get(PROFILE).is_some_and(|profile| profile.shows_its_stores());
-        Offer { store, quiet: cluster.shared.as_ref().is_none_or(|shared| !shared.fills_namespaces) }
+        let has = |lack: fn(&Shared) -> bool| !cluster.shared.as_ref().is_some_and(lack);
+        Offer { store, quiet: has(|shared| shared.fills_namespaces), http2: has(|shared| shared.http1_only) }
     }
 
     /// What the case needs and does not get.
@@ -146,6 +154,7 @@ fn lacks(offer: Offer, check: &Check, profile: &str) -> Option<&'static str> {
     wants.iter().find_map(|want| match want {
         Store if !offer.store => Some("the raw store (--store-endpoint)"),
         Quiet if !offer.quiet => Some("a namespace into which no controller writes"),
+        Http2 if !offer.http2 => Some(HTTP2),
         _ => None,
     })
 }
@@ -172,7 +181,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let (all, none) = (Offer { store: true, quiet: true }, Offer { store: false, quiet: false });
+        let all = Offer { store: true, quiet: true, http2: true };
+        let none = Offer { store: false, quiet: false, http2: false };
         assert_eq!(lack(all, "cc.update-conflict"), None);
         for (name, need) in [
             ("cc.update-conflict", "the raw store"),
@@ -183,7 +193,10 @@ mod tests {
         ] {
             assert!(lack(none, name).is_some_and(|said| said.contains(need)), "{name}: {:?}", lack(none, name));
         }
-        let noisy = Offer { store: true, quiet: false };
+        let http1 = Offer { http2: false, ..all };
+        assert_eq!(lack(http1, "watch.http-framing").as_deref(), Some(HTTP2));
+        assert_eq!(lack(http1, "watch.event-shape"), None);
+        let noisy = Offer { quiet: false, ..all };
         assert!(FIT.iter().filter(|(_, wants)| wants.contains(&Quiet)).all(|(id, _)| lack(noisy, id).is_some()));
     }
 }

@@ -123,21 +123,21 @@ async fn read(parent: &Ctx, number: usize, begin: u64) -> Result<(), Stop> {
 
 /// Opens the first stream of every watcher, so that all of them see the whole workload.
 async fn watchers(parent: &Ctx, begin: u64) -> Result<Vec<futures::future::BoxFuture<'_, Result<(), Stop>>>, Stop> {
-    use Transport::{Http1, Http2};
+    let (http1, usual) = (Transport::Http1, parent.transport());
     let from = WatchOptions::after(begin);
     let zero = WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
     let initial = WatchOptions { initial_events: true, ..WatchOptions::default() }.bookmarks();
     let plans = [
-        ("from-unset", Http2, WatchOptions::default(), None),
-        ("from-zero", Http1, zero, None),
-        ("from-list-1", Http1, from.clone(), None),
-        ("from-list-2", Http2, from.clone().bookmarks(), None),
-        ("initial-events", Http2, initial, None),
-        ("selecting-1", Http1, from.clone().labels(TEAM), None),
-        ("selecting-2", Http2, from.clone().labels(TEAM).bookmarks(), None),
-        ("resuming-1", Http1, from.clone(), Some(EVENTS_PER_STREAM)),
-        ("resuming-2", Http2, from.clone().bookmarks(), Some(EVENTS_PER_STREAM)),
-        ("resuming-selecting", Http2, from.labels(TEAM), Some(EVENTS_PER_STREAM)),
+        ("from-unset", usual, WatchOptions::default(), None),
+        ("from-zero", http1, zero, None),
+        ("from-list-1", http1, from.clone(), None),
+        ("from-list-2", usual, from.clone().bookmarks(), None),
+        ("initial-events", usual, initial, None),
+        ("selecting-1", http1, from.clone().labels(TEAM), None),
+        ("selecting-2", usual, from.clone().labels(TEAM).bookmarks(), None),
+        ("resuming-1", http1, from.clone(), Some(EVENTS_PER_STREAM)),
+        ("resuming-2", usual, from.clone().bookmarks(), Some(EVENTS_PER_STREAM)),
+        ("resuming-selecting", usual, from.labels(TEAM), Some(EVENTS_PER_STREAM)),
     ];
     let mut watchers: Vec<futures::future::BoxFuture<'_, Result<(), Stop>>> = Vec::new();
     for (name, transport, options, cut) in plans {

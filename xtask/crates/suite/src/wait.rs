@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use crate::check::Stop;
+use crate::overload;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -21,9 +22,15 @@ where
     let begin = Instant::now();
     loop {
         let looked = Instant::now();
-        let seen = match look().await? {
-            Ok(value) => return Ok(value),
-            Err(seen) => seen,
+        let seen = match look().await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(seen)) => seen,
+            // A server that is overloaded now may serve the next look. At the end its answer is the result, and no
+            // caller takes it for the silence of a server that could have answered.
+            Err(Stop::Errored(error)) if overload::answer_in(&error).is_some() && begin.elapsed() < limit => {
+                format!("{error:#}")
+            }
+            Err(stop) => return Err(stop),
         };
         if begin.elapsed() >= limit {
             return Err(Stop::TimedOut { what: format!("{what} ({:.0} s); last seen: {seen}", limit.as_secs_f64()) });

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::api::{Api, Request, Response, Streaming, chain};
 use crate::check::Stop;
 use crate::object::Object;
+use crate::overload;
 use crate::record::{Recorder, key};
 
 /// The parameters of a watch. `Default` is a watch of all objects with `resourceVersion` unset.
@@ -194,6 +195,18 @@ impl Watch {
 
     /// Like [`Watch::next`], but silence is an answer.
     pub async fn poll(&mut self, limit: Duration) -> Result<Next, Stop> {
+        let next = self.poll_any(limit).await?;
+        if let Next::Event(event) = &next
+            && let FrameKind::Error { code, .. } = event.frame.kind
+        {
+            overload::refuse_raw(self.describe(), code, event.object.to_string().as_bytes())?;
+        }
+        Ok(next)
+    }
+
+    /// Like [`Watch::poll`], but an ERROR by which the server reports its own time-out or overload is an event: for
+    /// clients that live on after it.
+    pub(crate) async fn poll_any(&mut self, limit: Duration) -> Result<Next, Stop> {
         let Some(lines) = &mut self.lines else { return Ok(Next::End) };
         let line = match tokio::time::timeout(limit, lines.next()).await {
             Err(_) => return Ok(Next::Nothing),

@@ -23,6 +23,8 @@ pub enum Alpn {
     Unset,
     Http1,
     Http2,
+    /// HTTP/2, or HTTP/1.1 where the server does not choose it.
+    Both,
 }
 
 /// Makes ring the provider of every client that asks for the process's default. Call it before the first one.
@@ -76,6 +78,7 @@ fn offering(mut config: ClientConfig, alpn: Alpn) -> ClientConfig {
         Alpn::Unset => Vec::new(),
         Alpn::Http1 => vec![b"http/1.1".to_vec()],
         Alpn::Http2 => vec![b"h2".to_vec()],
+        Alpn::Both => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
     };
     config
 }

@@ -1,6 +1,6 @@
 //! Small requests to an apiserver that somebody else runs, and what their failures mean.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ pub(super) struct Client {
     token: Option<String>,
     /// How long answers took.
     took: RefCell<Vec<Duration>>,
+    /// Whether an answer came over HTTP/1.1.
+    http1: Cell<bool>,
 }
 
 /// An answer with JSON in it, or nothing.
@@ -32,11 +34,11 @@ pub(super) struct Answer {
 impl Client {
     pub(super) fn new(server: &str, tls: &TlsFiles, token: Option<&str>) -> anyhow::Result<Client> {
         let config = match token {
-            Some(_) => tls::without_certificate(&tls.ca, tls::Alpn::Unset)?,
-            None => tls::client(tls, tls::Alpn::Unset)?,
+            Some(_) => tls::without_certificate(&tls.ca, tls::Alpn::Both)?,
+            None => tls::client(tls, tls::Alpn::Both)?,
         };
         let (server, token) = (server.to_owned(), token.map(str::to_owned));
-        Ok(Client { http: http(config)?, server, token, took: RefCell::default() })
+        Ok(Client { http: http(config)?, server, token, took: RefCell::default(), http1: Cell::default() })
     }
 
     pub(super) fn get(&self, path: &str) -> anyhow::Result<Answer> {
@@ -66,6 +68,11 @@ impl Client {
         took.get(took.len() / 2).copied().unwrap_or_default()
     }
 
+    /// Whether the server did not choose HTTP/2 for some connection so far.
+    pub(super) fn used_http1(&self) -> bool {
+        self.http1.get()
+    }
+
     fn send(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> anyhow::Result<Answer> {
         let mut request = self.http.request(method, format!("{}{path}", self.server));
         if let Some(token) = &self.token {
@@ -77,6 +84,7 @@ impl Client {
         let begin = Instant::now();
         let answer = request.send().map_err(|error| unreachable_server("apiserver", &self.server, &error))?;
         let status = answer.status().as_u16();
+        self.http1.set(self.http1.get() || answer.version() != reqwest::Version::HTTP_2);
         let bytes = answer.bytes().with_context(|| format!("the answer to {path} broke off"))?;
         self.took.borrow_mut().push(begin.elapsed());
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);

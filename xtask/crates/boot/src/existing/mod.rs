@@ -88,6 +88,12 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
     let factor = request.factor.unwrap_or_else(|| factor(client.median()));
     notes.extend(sweep::note(&sweep::runs(&client)?, request));
     interrupt::check()?;
+    if version.http1_only {
+        notes.push(format!(
+            "{} speaks HTTP/1.1 only: checks that need HTTP/2 are skipped, the others run over HTTP/1.1",
+            access.server
+        ));
+    }
     let mark = mark();
     phase.status("looking who else writes into a namespace");
     let fills_namespaces = match sweep::is_filled(&client, &mark, factor) {
@@ -107,7 +113,7 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
         awake: None,
         profiles: BTreeMap::from([(request.profile.to_owned(), profile(request, &access, tls, token, run))]),
         machine: None,
-        shared: Some(Shared { mark, fills_namespaces }),
+        shared: Some(Shared { mark, fills_namespaces, http1_only: version.http1_only }),
         node: None,
     };
     let mut versions = BTreeMap::from([("kube-apiserver".to_owned(), version.release.clone())]);
@@ -166,21 +172,28 @@ impl Existing {
 struct Version {
     release: String,
     arch: String,
+    /// Whether some connection was not of HTTP/2.
+    http1_only: bool,
 }
 
 /// Every apiserver behind the address must be of one release and one architecture: otherwise nobody can say of what a
 /// verdict speaks.
 fn version(access: &Access, tls: &TlsFiles, token: Option<&str>) -> anyhow::Result<Version> {
     let mut seen = BTreeSet::new();
+    let mut http1_only = false;
     for _ in 0..CONNECTIONS {
-        let answer = Client::new(&access.server, tls, token)?.get("/version")?.ok("GET of /version")?;
+        let client = Client::new(&access.server, tls, token)?;
+        let answer = client.get("/version")?.ok("GET of /version")?;
+        http1_only |= client.used_http1();
         let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
         seen.insert((text("gitVersion"), text("platform")));
     }
-    one_version(&seen).with_context(|| format!("the apiserver at {}", access.server))
+    let (release, arch) = one_version(&seen).with_context(|| format!("the apiserver at {}", access.server))?;
+    Ok(Version { release, arch, http1_only })
 }
 
-fn one_version(seen: &BTreeSet<(String, String)>) -> anyhow::Result<Version> {
+/// Its release and its architecture.
+fn one_version(seen: &BTreeSet<(String, String)>) -> anyhow::Result<(String, String)> {
     let all: Vec<String> = seen.iter().map(|(release, platform)| format!("{release} on {platform}")).collect();
     ensure!(
         all.len() == 1,
@@ -190,7 +203,7 @@ fn one_version(seen: &BTreeSet<(String, String)>) -> anyhow::Result<Version> {
     let (release, platform) = seen.first().context("it was not asked")?;
     let arch = platform.split_once('/').map(|(_, arch)| arch).unwrap_or_default();
     ensure!(!arch.is_empty() && !release.is_empty(), "does not say on /version what it is: `{release}`, `{platform}`");
-    Ok(Version { release: release.clone(), arch: arch.to_owned() })
+    Ok((release.clone(), arch.to_owned()))
 }
 
 /// PEM files for the clients of the suite, and the token. With a token there is no certificate.
@@ -262,8 +275,8 @@ mod tests {
 
     #[test]
     fn apiservers_that_differ_are_refused() {
-        let one = one_version(&seen(&[("v1.36.3", "linux/riscv64")])).unwrap();
-        assert_eq!((one.release.as_str(), one.arch.as_str()), ("v1.36.3", "riscv64"));
+        let (release, arch) = one_version(&seen(&[("v1.36.3", "linux/riscv64")])).unwrap();
+        assert_eq!((release.as_str(), arch.as_str()), ("v1.36.3", "riscv64"));
         for (pairs, words) in [
             (&[("v1.36.3", "linux/riscv64"), ("v1.36.3", "linux/amd64")][..], "v1.36.3 on linux/amd64, v1.36.3"),
             (&[("v1.36.3", "linux/amd64"), ("v1.35.0", "linux/amd64")], "v1.35.0 on linux/amd64"),

@@ -1,6 +1,8 @@
 //! Protobuf: the envelope and ObjectMeta by name, everything else by number and a guess.
 
-use super::{DEEPEST, Piece, magic, piece, quoted};
+use std::collections::BTreeMap;
+
+use super::{DEEPEST, Piece, cut, magic, piece, quoted};
 use crate::decode::{PROTOBUF_MAGIC, Wire, next_field};
 
 /// Field number, name, and what is in it.
@@ -79,10 +81,28 @@ pub(super) fn envelope(value: &[u8]) -> Vec<Piece> {
     out
 }
 
+/// How often each field number of a message has come. A message may have as many fields as half of its bytes.
+pub(super) struct Occurrences<N>(BTreeMap<N, usize>);
+
+impl<N> Default for Occurrences<N> {
+    fn default() -> Self {
+        Occurrences(BTreeMap::new())
+    }
+}
+
+impl<N: Ord> Occurrences<N> {
+    /// Counts one more field of that number; returns how many came before it.
+    pub(super) fn add(&mut self, number: N) -> usize {
+        let count = self.0.entry(number).or_default();
+        *count += 1;
+        *count - 1
+    }
+}
+
 /// Adds the pieces of a message as far as it can be read.
 fn message(place: &Place<'_>, rows: &[Row], out: &mut Vec<Piece>) {
     let mut rest = place.bytes;
-    let mut seen: Vec<u32> = Vec::new();
+    let mut seen = Occurrences::default();
     while !rest.is_empty() {
         let before = rest;
         let Some(field) = next_field(&mut rest) else {
@@ -93,8 +113,7 @@ fn message(place: &Place<'_>, rows: &[Row], out: &mut Vec<Piece>) {
         let at = place.at + place.bytes.len() - before.len();
         let row = rows.iter().find(|(number, ..)| *number == field.number);
         let name = row.map_or_else(|| field.number.to_string(), |(_, name, _)| (*name).to_owned());
-        let index = seen.iter().filter(|number| **number == field.number).count();
-        seen.push(field.number);
+        let index = seen.add(field.number);
         let again = index > 0 || is_next(rest, field.number);
         let name = if again { format!("{name}[{index}]") } else { name };
         let path = join(place.path, &name);
@@ -131,7 +150,7 @@ fn one(place: &Place<'_>, value: &Wire<'_>, shape: Shape, out: &mut Vec<Piece>) 
 fn map_entry(place: &Place<'_>, bytes: &[u8], out: &mut Vec<Piece>) {
     let name = place.path.split('[').next().unwrap_or(place.path);
     let key = crate::decode::fields(bytes).ok().and_then(|fields| crate::decode::field(&fields, 1));
-    let path = format!("{name}[{}]", String::from_utf8_lossy(key.unwrap_or_default()));
+    let path = cut(format!("{name}[{}]", String::from_utf8_lossy(key.unwrap_or_default())));
     let head = place.bytes.len() - bytes.len();
     out.push(piece(place.at, head, place.depth, &path, &format!("entry of {} bytes", bytes.len())));
     message(&Place { bytes, at: place.at + head, depth: place.depth + 1, path: &path }, ENTRY, out);
@@ -143,7 +162,7 @@ fn is_next(mut rest: &[u8], number: u32) -> bool {
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() { name.to_owned() } else { cut(format!("{path}.{name}")) }
 }
 
 fn as_text(bytes: &[u8]) -> String {

@@ -1,5 +1,6 @@
 //! Pieces cover every byte and say which field it is, of whole values and of broken ones.
 
+use super::schema::Occurrences;
 use super::*;
 
 /// A ConfigMap `a` with two labels, one finalizer and `data` (field 2), by hand after generated.proto.
@@ -55,6 +56,63 @@ fn a_value_of_any_depth_is_cut() {
         [vec![0x0a, low, u8::try_from(length >> 7).unwrap()], inner].concat()
     });
     covers(&[PROTOBUF_MAGIC, &nested].concat());
+}
+
+/// A field number that counts its comparisons.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Counted<'a>(u32, &'a std::cell::Cell<u64>);
+
+impl Ord for Counted<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.1.set(self.1.get() + 1);
+        self.0.cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Counted<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[test]
+fn each_field_of_a_message_costs_the_same_however_many_there_are() {
+    let cost = |fields: u32, numbers: u32| {
+        let comparisons = std::cell::Cell::new(0);
+        let mut seen = Occurrences::default();
+        for field in 0..fields {
+            assert_eq!(seen.add(Counted(field % numbers, &comparisons)), (field / numbers) as usize);
+        }
+        comparisons.get() / u64::from(fields)
+    };
+    for fields in [1 << 10, 1 << 16] {
+        assert!(cost(fields, 1) <= 2, "{fields} fields of one number: {} comparisons each", cost(fields, 1));
+        // A search in a tree of that many numbers.
+        assert!(cost(fields, fields) <= 64, "{fields} numbers: {} comparisons each", cost(fields, fields));
+    }
+}
+
+#[test]
+fn a_long_name_is_not_repeated_in_every_path_below_it() {
+    let field = |number: u8, bytes: &[u8]| {
+        let length = u32::try_from(bytes.len()).unwrap();
+        let varint: Vec<u8> =
+            (0..5).map(|n| ((length >> (7 * n)) & 0x7f) as u8 | if n < 4 { 0x80 } else { 0 }).collect();
+        [&[number << 3 | 2][..], &varint, bytes].concat()
+    };
+    let size = |value: &[u8]| -> usize { pieces(value).iter().map(|piece| piece.path.len() + piece.text.len()).sum() };
+    let protobuf = |n: usize| {
+        let label = [field(1, &vec![b'k'; n]), b"\x18\x01".repeat(n)].concat();
+        [PROTOBUF_MAGIC, &field(2, &field(1, &field(11, &label)))].concat()
+    };
+    let json = |n: usize| format!("{{\"{}\":[{}0]}}", "k".repeat(n), "0,".repeat(n)).into_bytes();
+    let yaml = |n: usize| format!("{}:\n{}", "k".repeat(n), "  a: b\n".repeat(n)).into_bytes();
+    for (value, what) in [(&protobuf as &dyn Fn(usize) -> Vec<u8>, "protobuf"), (&json, "JSON"), (&yaml, "YAML")] {
+        let (small, large) = (value(2000), value(8000));
+        covers(&large);
+        let times = large.len().div_ceil(small.len());
+        assert!(size(&large) <= 2 * times * size(&small), "{what}: {} and {} bytes", size(&small), size(&large));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! JSON cut at its members, YAML at its lines.
 
-use super::{DEEPEST, Piece, piece, quoted};
+use super::{DEEPEST, Piece, cut, piece, quoted};
 
 /// JSON as far as it can be read. A piece is a member with its scalar, or the head or the end of an object or array,
 /// with the comma behind it.
@@ -62,7 +62,7 @@ impl Json<'_> {
                 (self.peek()? == b':').then(|| self.at += 1)?;
                 member(path, &name)
             } else {
-                format!("{path}[{index}]")
+                cut(format!("{path}[{index}]"))
             };
             self.value(begin, depth + 1, &inner)?;
         }
@@ -110,11 +110,11 @@ impl Json<'_> {
 
 /// Names with dots or brackets stand in brackets.
 fn member(path: &str, name: &str) -> String {
-    match path {
+    cut(match path {
         _ if name.contains(['.', '[', ']']) => format!("{path}[{name}]"),
         "" => name.to_owned(),
         _ => format!("{path}.{name}"),
-    }
+    })
 }
 
 /// Each line with the names of the lines that it is indented below.
@@ -134,10 +134,10 @@ pub(super) fn yaml(value: &[u8]) -> Vec<Piece> {
         let has_name = bare.contains(": ") || bare.ends_with(':');
         let step = if has_name { name } else { "" };
         let path = above.iter().map(|(_, name)| name.as_str()).chain([step]).filter(|name| !name.is_empty());
-        let path = path.collect::<Vec<&str>>().join(".");
+        let path = cut(path.collect::<Vec<&str>>().join("."));
         out.push(piece(at, line.len(), above.len(), &path, &quoted(bare)));
         if has_name {
-            above.push((indent, name.to_owned()));
+            above.push((indent, cut(name.to_owned())));
         }
         at += line.len();
     }

@@ -92,11 +92,12 @@ async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
 async fn matching_watches(ctx: &Ctx, rv: u64) -> Result<Vec<(&'static str, Watch)>, Stop> {
     let after = || WatchOptions::after(rv);
     let mut watches = Vec::new();
+    let usual = ctx.transport();
     for (what, transport, options) in [
-        ("over HTTP/2", Transport::Http2, after()),
+        (usual.name(), usual, after()),
         ("over HTTP/1.1", Transport::Http1, after()),
-        ("by label", Transport::Http2, after().labels("app=yes")),
-        ("by name", Transport::Http2, after().fields("metadata.name=a")),
+        ("by label", usual, after().labels("app=yes")),
+        ("by name", usual, after().fields("metadata.name=a")),
     ] {
         match ctx.try_watch(transport, &CONFIG_MAPS, &options).await? {
             Ok(watch) => watches.push((what, watch)),

@@ -256,7 +256,7 @@ impl<'a> Controller<'a> {
     async fn follow(&mut self, watch: &mut Watch, board: &Board, deadline: Option<Instant>) -> Verdict {
         while !self.is_done(board) && deadline.is_none_or(|end| Instant::now() < end) {
             self.reconcile().await?;
-            match watch.poll(LISTEN).await? {
+            match watch.poll_any(LISTEN).await? {
                 Next::Event(event) => match &event.frame.kind {
                     FrameKind::Error { code: 410, .. } => self.at = None,
                     FrameKind::Error { .. } => return Ok(()),

@@ -15,6 +15,7 @@ use crate::check::{Check, Need, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::load;
 use crate::object::{CONFIG_MAPS, Object};
+use crate::overload::{self, AcceptOverload};
 use crate::{expect, expect_eq, scenario, wait};
 
 pub(super) static CHECKS: &[Check] = &[Check {
@@ -110,17 +111,18 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
 async fn lose(ctx: &Ctx, lost: Lost, object: &Object) -> anyhow::Result<Option<Response>> {
     let limit = ctx.limit(1.0);
     let request = request(ctx, lost.kind, object, "first").await?;
+    let send = |request| async move { ctx.send(request).await.accept(overload::ANY) };
     match lost.way {
         Way::Server => {
             let request = request.query(format!("timeout={}ms", limit.as_millis()));
             // A server whose own time runs out at the same moment aborts the stream.
-            Ok(ctx.send(&request).await.ok())
+            Ok(send(&request).await.ok())
         }
         Way::Nobody => {
-            ctx.send(&request).await?;
+            send(&request).await?;
             Ok(None)
         }
-        Way::Client => match tokio::time::timeout(limit, ctx.send(&request)).await {
+        Way::Client => match tokio::time::timeout(limit, send(&request)).await {
             Ok(answer) => Ok(answer.ok()),
             Err(_) => Ok(None),
         },

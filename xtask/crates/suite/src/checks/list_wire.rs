@@ -62,7 +62,7 @@ async fn gzip(ctx: &Ctx) -> Verdict {
     ctx.create(&CONFIG_MAPS, &padded("edge", 1000)).await?;
     for (size, above) in [(THRESHOLD, false), (THRESHOLD + 1, true)] {
         resize(ctx, "edge", size).await?;
-        for transport in [Transport::Http1, Transport::Http2] {
+        for &transport in ctx.transports() {
             compare(ctx, transport, &Request::get(path.clone()), above).await?;
         }
     }
@@ -72,7 +72,7 @@ async fn gzip(ctx: &Ctx) -> Verdict {
     }
     let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
     let list = Request::get(CONFIG_MAPS.path(Some(namespace)));
-    for transport in [Transport::Http1, Transport::Http2] {
+    for &transport in ctx.transports() {
         for media_type in [JSON, PROTOBUF] {
             let list = list.clone().accept(media_type);
             compare(ctx, transport, &list.clone().query(exact.clone()), true).await?;

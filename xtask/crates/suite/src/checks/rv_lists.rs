@@ -166,7 +166,7 @@ async fn far_future(ctx: &Ctx, resource: &Resource) -> Verdict {
     let n = ctx.store(resource).revision().await?.cast_unsigned() + 1_000_000_000;
     let options = WatchOptions { initial_events: true, ..WatchOptions::after(n) }.bookmarks();
     let what = format!("watch of {} with initial events from {n}", resource.plural);
-    let answer = match ctx.try_watch(crate::api::Transport::Http2, resource, &options).await? {
+    let answer = match ctx.try_watch(ctx.transport(), resource, &options).await? {
         Err(refusal) => refusal.json(),
         Ok(mut watch) => {
             let events = watch.read_to_end(ctx.limit(20.0)).await?;

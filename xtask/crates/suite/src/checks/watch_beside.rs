@@ -14,7 +14,6 @@ use super::watch_form_stream::{FormStream, Over};
 use super::watch_forms::{Content, Form, Sent};
 use super::watch_start::open;
 use super::watch_truth::{Told, Truth, changes, fail, first_difference, names, sow, state_difference, while_writing};
-use crate::api::Transport;
 use crate::check::{Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::decode;
@@ -43,7 +42,7 @@ const FAR_FUTURE: &str = "&resourceVersion=9000000000000000";
 pub(super) async fn beside_json(ctx: &Ctx, resource: &Resource, forms: &[(Over, Form)], same: Same) -> Verdict {
     let begin = ctx.list(resource, "").await?.rv();
     let opened = async {
-        let json = open(ctx, Transport::Http2, resource, &WatchOptions::after(begin)).await?;
+        let json = open(ctx, ctx.transport(), resource, &WatchOptions::after(begin)).await?;
         let mut streams = Vec::new();
         for (over, form) in forms {
             streams.push(FormStream::open(ctx, *over, *form, resource, Some(begin), "").await?);

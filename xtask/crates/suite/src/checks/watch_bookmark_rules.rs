@@ -9,7 +9,7 @@ use model::history::FrameKind;
 
 use super::listed::sample;
 use super::metrics::Metrics;
-use super::watch_start::{TRANSPORTS, initial_events, open};
+use super::watch_start::{initial_events, open};
 use super::watch_truth::{fail, names, sow, while_writing};
 use crate::api::Transport;
 use crate::check::{Check, Stop, Verdict};
@@ -97,7 +97,7 @@ struct Plan {
 
 /// The first one asks for bookmarks and is served from the cache where there is one.
 async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, Stop> {
-    let [http1, http2] = TRANSPORTS;
+    let (http1, http2) = (Transport::Http1, ctx.transport());
     let maps = WatchOptions::after(ctx.list(&CONFIG_MAPS, "").await?.rv()).timeout(seconds);
     let events = WatchOptions::after(ctx.list(&CORE_EVENTS, "").await?.rv()).timeout(seconds);
     let unset = WatchOptions::default().timeout(seconds);
@@ -196,7 +196,7 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
 async fn initial_again_and_again(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
     let mut seen = 0;
     for _ in 0..5 {
-        let mut watch = open(ctx, Transport::Http2, resource, &initial_events()).await?;
+        let mut watch = open(ctx, ctx.transport(), resource, &initial_events()).await?;
         let first = follow(ctx, resource, &mut watch, 1).await?;
         expect!(first == 1, "the initial events of {} ended without a bookmark", resource.plural);
         seen += first;
@@ -249,7 +249,7 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
         // A cache that is asked for no freshness may begin before the two: it must have seen them.
         ctx.list(resource, "").await?;
         let mut open_ones = Vec::new();
-        for transport in TRANSPORTS {
+        for &transport in ctx.transports() {
             for options in [WatchOptions::default(), zero()] {
                 for bookmarks in [true, false] {
                     let options = WatchOptions { bookmarks, ..options.clone() };

@@ -5,7 +5,6 @@ use model::Resource;
 use serde_json::{Value, json};
 
 use super::watch_follow::{Follower, selected};
-use super::watch_start::TRANSPORTS;
 use super::watch_truth::Truth;
 use crate::api::{JSON, MERGE_PATCH, PROTOBUF, Request};
 use crate::check::{Check, Stop, Verdict};
@@ -59,7 +58,7 @@ async fn cr_full(ctx: &Ctx) -> Verdict {
     let fruits = &define(ctx).await?;
     let begin = ctx.list(fruits, "").await?.rv();
     let mut readers = Vec::new();
-    for transport in TRANSPORTS {
+    for &transport in ctx.transports() {
         for (labels, fields) in [("", ""), (LABEL, ""), ("", FIELD)] {
             let options = WatchOptions::default().bookmarks().labels(labels).fields(fields);
             readers.push(Follower::open(ctx, transport, fruits, options, begin).await?);
@@ -212,7 +211,7 @@ async fn cr_protobuf_406(ctx: &Ctx) -> Verdict {
     ctx.create(&custom, &Object::new(&custom, "a")).await?;
     ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
     let namespace = ctx.namespace().await?;
-    for transport in TRANSPORTS {
+    for &transport in ctx.transports() {
         let api = ctx.over(transport)?;
         for (resource, accept, status, media_type) in [
             (&custom, ONLY, 406, ""),

@@ -16,6 +16,7 @@ use super::websocket::{Message, WebSocket};
 use crate::api::Transport;
 use crate::check::Stop;
 use crate::ctx::Ctx;
+use crate::overload;
 use crate::record::key;
 
 /// What carries the events.
@@ -200,6 +201,9 @@ impl<'c> FormStream<'c> {
 
     fn take(&mut self, payload: bytes::Bytes) -> Result<(), Stop> {
         let sent = self.form.read(payload).map_err(|fault| self.fail(&fault))?;
+        if sent.word == "ERROR" {
+            overload::refuse_event(format!("a watch in the form {:?}", self.form), &sent.payload)?;
+        }
         if let Some(kind) = sent.kind() {
             let about = sent.about().map_err(|fault| self.fail(&fault))?;
             let at = self.ctx.recorder(self.resource).now();

@@ -14,6 +14,7 @@ use crate::api::{JSON, Transport};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::object::{CONFIG_MAPS, Object, config_map};
+use crate::overload;
 use crate::{expect, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
@@ -58,6 +59,7 @@ async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Result<bool, Stop> {
     let mut socket = Socket::open(ctx, &query).await?;
     socket.read_head(ctx.limit(10.0)).await?;
     let head = std::mem::take(&mut socket.head);
+    overload::refuse_head(&socket.what, &head, &socket.bytes)?;
     expect!(socket.bytes.is_empty(), "{} came although nothing had changed", shown(&socket.bytes));
     let mut http2 = Raw::open(ctx, Transport::Http2, &CONFIG_MAPS, &query).await?;
     let written = write_small_and_large(ctx, round).await?;

@@ -6,7 +6,6 @@ use model::Level::Should;
 use super::metrics::Metrics;
 use super::watch_forms::{Form, Sent};
 use super::watch_raw::{Raw, shown};
-use super::watch_start::TRANSPORTS;
 use crate::api::{Request, Transport};
 use crate::check::{Check, Stop, Verdict};
 use crate::ctx::Ctx;
@@ -54,7 +53,7 @@ async fn gzip(ctx: &Ctx) -> Verdict {
     if metrics.gate(COMPRESSES_WATCH_LISTS) != Some(true) {
         queries.push("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true".into());
     }
-    for transport in TRANSPORTS {
+    for &transport in ctx.transports() {
         for query in &queries {
             plain(ctx, transport, accepting(format!("watch=true&{query}"))).await?;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures::StreamExt;
-use http_body_util::BodyStream;
+use http_body_util::{BodyExt, BodyStream};
 use kube::client::Body;
 use model::Resource;
 use tokio::time::Instant;
@@ -13,6 +13,7 @@ use crate::api::{Request, Streaming, Transport, chain};
 use crate::check::Stop;
 use crate::ctx::Ctx;
 use crate::object::Object;
+use crate::overload;
 
 /// An open answer.
 pub(super) struct Raw {
@@ -50,6 +51,9 @@ impl Raw {
         };
         let Streaming { status, version, headers, body } = answer?;
         if status != 200 {
+            let refusal = tokio::time::timeout(ctx.limit(30.0), body.collect()).await;
+            let refusal = refusal.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
+            overload::refuse_raw(&what, status, &refusal)?;
             return Err(Stop::failed(format!("{what} was answered {status}")));
         }
         Ok(Raw { version, headers, bytes: BytesMut::new(), pieces: 0, body: BodyStream::new(body), what })
@@ -94,7 +98,10 @@ impl Raw {
     pub(super) async fn read_piece(&mut self, deadline: Instant, what: &str) -> Result<Option<Cut>, Stop> {
         match tokio::time::timeout_at(deadline, self.body.next()).await {
             Err(_) => Err(Stop::TimedOut { what: format!("{what} of {}; so far: {}", self.what, self.shown()) }),
-            Ok(None) => Ok(Some(None)),
+            Ok(None) => {
+                self.refuse_overload()?;
+                Ok(Some(None))
+            }
             Ok(Some(Err(error))) => Ok(Some(Some(chain(&error)))),
             Ok(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
@@ -103,6 +110,14 @@ impl Raw {
                 }
                 Ok(None)
             }
+        }
+    }
+
+    /// Only the last event can be an ERROR by which the server reports its own time-out.
+    fn refuse_overload(&self) -> anyhow::Result<()> {
+        match self.lines().last().filter(|line| line.starts_with(event_begin("ERROR").as_bytes())) {
+            Some(event) => overload::refuse_event(&self.what, event),
+            None => Ok(()),
         }
     }
 

@@ -105,7 +105,7 @@ async fn atomic_list_then_watch(ctx: &Ctx) -> Verdict {
 async fn lists_then_watches(ctx: &Ctx) -> Result<Vec<(&'static str, Object, Watch)>, Stop> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
-        for transport in TRANSPORTS {
+        for &transport in ctx.transports() {
             for query in ["", "resourceVersion=0"] {
                 let list = ctx.list(&CONFIG_MAPS, query).await?;
                 let watch = open(ctx, transport, &CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
@@ -142,7 +142,7 @@ type Begun = Vec<(WatchOptions, u64, Watch)>;
 async fn watches_with_a_state(ctx: &Ctx) -> Result<Begun, Stop> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
-        for transport in TRANSPORTS {
+        for &transport in ctx.transports() {
             for (options, is_fresh) in [(WatchOptions::default(), true), (from_zero(), false)] {
                 for labels in ["", "half=even"] {
                     let floor = if is_fresh { revision(ctx).await? } else { 0 };
@@ -161,7 +161,7 @@ async fn until_something_matches(ctx: &Ctx) -> Verdict {
     let secret = |name: &str| Object::new(&SECRETS, name);
     ctx.create(&SECRETS, &secret("other")).await?;
     let mut waiting = Vec::new();
-    for transport in TRANSPORTS {
+    for &transport in ctx.transports() {
         for options in [WatchOptions::default(), from_zero()] {
             waiting.push(open(ctx, transport, &SECRETS, &options.labels("first=yes")).await?);
         }
@@ -204,7 +204,7 @@ async fn watch_list(ctx: &Ctx) -> Verdict {
 async fn watch_lists(ctx: &Ctx) -> Result<Begun, Stop> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
-        for transport in TRANSPORTS {
+        for &transport in ctx.transports() {
             let now = revision(ctx).await?;
             let requests = [(None, now), (Some("0".to_owned()), 0), (Some(now.to_string()), now)];
             for (resource_version, floor) in requests {
@@ -223,7 +223,7 @@ async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
     let only = ctx.create(&idle, &Object::new(&idle, "only")).await?;
     let key = ctx.key(&idle, "only").await?;
     let truth = Truth(vec![Told { word: "ADDED".into(), key: key.as_str().into(), rv: only.rv() }]);
-    for transport in TRANSPORTS {
+    for &transport in ctx.transports() {
         let other = ctx.create(&SECRETS, &Object::new(&SECRETS, &transport.name().replace('/', "-"))).await?;
         let written = other.rv();
         for (resource_version, floor) in [(None, revision(ctx).await?), (Some(written.to_string()), written)] {

@@ -60,7 +60,7 @@ const FAR_FUTURE: &str = "9000000000000000";
 async fn event_shape(ctx: &Ctx) -> Verdict {
     let namespace = ctx.namespace().await?;
     let event = |name: &str| Object::new(&CORE_EVENTS, name).with("involvedObject", json!({"namespace": namespace}));
-    let [http1, http2] = TRANSPORTS;
+    let (http1, http2) = (Transport::Http1, ctx.transport());
     // At the same time, because the watch cache waits three seconds for the future.
     tokio::try_join!(
         all_types(ctx, http1, &CONFIG_MAPS, config_map("one")),
@@ -164,7 +164,7 @@ async fn timeout_seconds(ctx: &Ctx) -> Verdict {
     if ctx.profile().name == "reflagged" {
         return chosen_by_the_server(ctx).await;
     }
-    let [http1, http2] = TRANSPORTS;
+    let (http1, http2) = (Transport::Http1, ctx.transport());
     let short = ctx.stretched(2);
     tokio::try_join!(
         asked_for(ctx, http1, "", short),

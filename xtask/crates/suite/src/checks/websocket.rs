@@ -12,6 +12,7 @@ use super::watch_raw::shown;
 use crate::api::Request;
 use crate::check::Stop;
 use crate::ctx::Ctx;
+use crate::overload;
 
 /// An open connection after its handshake.
 pub(super) struct WebSocket {
@@ -75,6 +76,7 @@ impl WebSocket {
         let mut socket = WebSocket { content_type: String::new(), stream, buffer: BytesMut::new(), begun: None, what };
         let deadline = Instant::now() + ctx.limit(30.0);
         let head = socket.head(deadline).await?;
+        overload::refuse_head(&socket.what, &head, &socket.buffer)?;
         socket.content_type = field(&head, "content-type");
         match fault_of_handshake(&head, &nonce) {
             Some(fault) => Err(Stop::failed(format!("{}: the answer {fault}: {head:?}", socket.what))),

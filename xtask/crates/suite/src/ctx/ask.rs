@@ -9,6 +9,7 @@ use model::history::{Answer, Key, Operation, Verb};
 use super::{Ctx, Question};
 use crate::api::{Api, Response};
 use crate::object::Object;
+use crate::overload;
 use crate::record::key;
 
 impl Ctx {
@@ -22,9 +23,13 @@ impl Ctx {
         let etcd_prefix = &self.profile().prefix;
         let recorder = self.recorder(resource);
         let mut patience = self.patience();
+        if self.shared().is_some() && matches!(verb, Verb::Create | Verb::Update | Verb::Patch) {
+            // Before the store tells of it: the values of other objects are not recorded there.
+            recorder.written(&resource.key(etcd_prefix, namespace, name));
+        }
         loop {
             let called = recorder.now();
-            let result = api.send(&request).await;
+            let result = api.exchange(&request).await;
             let returned = recorder.now();
             let answer = match &result {
                 Ok(response) => answer(response, verb, resource, etcd_prefix),
@@ -47,7 +52,7 @@ impl Ctx {
                 Ok(response) if patience.has(response).await => self.count("asked again", 1),
                 Ok(response) => {
                     self.must_be_allowed(response)?;
-                    return result;
+                    return overload::refuse(&request, result?);
                 }
                 Err(_) => return result,
             }

@@ -10,8 +10,9 @@ use model::history::Verb;
 use serde_json::json;
 
 use super::{Ctx, Made, Question, lock, object_path};
-use crate::api::{self, Request};
+use crate::api::{self, Request, Response};
 use crate::object::{DEFINITIONS, NAMESPACES, Object};
+use crate::overload::{self, AcceptOverload};
 
 /// Objects of one page, and how many of them are removed at the same time. Of large objects a busy machine has taken a quarter
 /// second each, and a request has thirty.
@@ -56,8 +57,15 @@ impl Ctx {
         loop {
             let request = Request::new(Method::DELETE, path.clone()).query(format!("{DELETE}&limit={PAGE}"));
             // Recorded, so that judges know who deleted the objects.
-            self.ask(Question { verb: Verb::DeleteCollection, resource, namespace, name: "", request, changes: false })
-                .await?;
+            self.ask_anyway(Question {
+                verb: Verb::DeleteCollection,
+                resource,
+                namespace,
+                name: "",
+                request,
+                changes: false,
+            })
+            .await?;
             let page = self.send(&Request::get(path.clone()).query(format!("limit={PAGE}"))).await?;
             if page.status == 404 {
                 // The custom resource's definition is gone already, and its objects with it.
@@ -85,8 +93,9 @@ impl Ctx {
     async fn remove(&self, resource: &Resource, namespace: &str, name: &str) -> anyhow::Result<bool> {
         let path = object_path(resource, namespace, name);
         let request = Request::new(Method::DELETE, path.clone()).query(DELETE);
-        let answer =
-            self.ask(Question { verb: Verb::Delete, resource, namespace, name, request, changes: false }).await?;
+        let answer = self
+            .ask_anyway(Question { verb: Verb::Delete, resource, namespace, name, request, changes: false })
+            .await?;
         // CustomResourceDefinitions have a finalizer that the server itself handles.
         let held = !Object(answer.json()).meta("deletionTimestamp").is_empty() && resource != &*DEFINITIONS;
         if !held {
@@ -94,8 +103,13 @@ impl Ctx {
         }
         let patch = json!({"metadata": {"finalizers": null}}).to_string();
         let request = Request::new(Method::PATCH, path).body(api::MERGE_PATCH, patch);
-        self.ask(Question { verb: Verb::Patch, resource, namespace, name, request, changes: false }).await?;
+        self.ask_anyway(Question { verb: Verb::Patch, resource, namespace, name, request, changes: false }).await?;
         Ok(true)
+    }
+
+    /// Asks, and takes a time-out or overload answer for an answer: the clean-up looks again at what is left.
+    async fn ask_anyway(&self, question: Question<'_>) -> anyhow::Result<Response> {
+        self.ask(question).await.accept(overload::ANY)
     }
 
     /// Whether namespaces are filled, and emptied, by controllers.
@@ -106,7 +120,8 @@ impl Ctx {
     async fn delete_namespace(&self, name: &str) -> anyhow::Result<()> {
         let request = Request::new(Method::DELETE, object_path(&NAMESPACES, "", name));
         let resource: &Resource = &NAMESPACES;
-        self.ask(Question { verb: Verb::Delete, resource, namespace: "", name, request, changes: false }).await?;
+        self.ask_anyway(Question { verb: Verb::Delete, resource, namespace: "", name, request, changes: false })
+            .await?;
         Ok(())
     }
 
@@ -120,7 +135,8 @@ impl Ctx {
         let resource: &Resource = &NAMESPACES;
         let body = Object::new(resource, name).with("spec.finalizers", json!([]));
         let request = Request::new(Method::PUT, format!("{path}/finalize")).json(&body.0);
-        self.ask(Question { verb: Verb::Update, resource, namespace: "", name, request, changes: false }).await?;
+        self.ask_anyway(Question { verb: Verb::Update, resource, namespace: "", name, request, changes: false })
+            .await?;
         Ok(())
     }
 }

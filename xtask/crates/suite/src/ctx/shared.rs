@@ -4,13 +4,29 @@ use model::{Resource, Shared};
 use serde_json::json;
 
 use super::Ctx;
-use crate::api::Response;
+use crate::api::{Response, Transport};
 use crate::check::Forbidden;
 use crate::object::Object;
 
 impl Ctx {
     pub(super) fn shared(&self) -> Option<&Shared> {
         self.ground.cluster.info.shared.as_ref()
+    }
+
+    /// HTTP/2, or HTTP/1.1 where the endpoint of an external cluster speaks nothing else.
+    pub(crate) fn transport(&self) -> Transport {
+        match self.shared() {
+            Some(shared) if shared.http1_only => Transport::Http1,
+            _ => Transport::Http2,
+        }
+    }
+
+    /// The transports that the endpoint speaks.
+    pub(crate) fn transports(&self) -> &'static [Transport] {
+        match self.transport() {
+            Transport::Http1 => &[Transport::Http1],
+            Transport::Http2 => &[Transport::Http1, Transport::Http2],
+        }
     }
 
     /// The object as it is created: what has no namespace of the case carries the label of the run, so that another

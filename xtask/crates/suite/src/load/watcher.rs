@@ -116,7 +116,7 @@ impl Watcher<'_> {
     /// Reads to the end of the stream or to the marker.
     async fn follow(&mut self, watch: &mut Watch) -> Result<(), Stop> {
         while !self.board.is_over() {
-            let event = match watch.poll(LISTEN).await? {
+            let event = match watch.poll_any(LISTEN).await? {
                 Next::Event(event) => event,
                 Next::Nothing => continue,
                 Next::End => return Ok(()),

@@ -13,6 +13,7 @@ use super::{Board, Log, PATIENCE, with_id};
 use crate::api::Response;
 use crate::check::Stop;
 use crate::object::Object;
+use crate::overload::{self, AcceptOverload};
 use crate::record::key;
 use crate::wait;
 
@@ -121,6 +122,8 @@ impl Attempt<'_> {
             }
         };
         drop(under_way);
+        // Only the status tells whether the write may have had an effect.
+        let answer = answer.accept(overload::ANY);
         let fate = fate(kind, &answer);
         board.note(&self.resource.plural, fate);
         log.writes.push(Write {

@@ -33,20 +33,24 @@ impl Collector {
     /// Begins at the store's first revision, or at the present one when the history before it is compacted.
     pub async fn start(store: Store, recorder: Recorder) -> anyhow::Result<Collector> {
         match store.keys("", 1).await {
-            Ok(_) => Ok(Collector::begin(store, recorder, Names { mark: None }, 0)),
-            Err(error) if error.is_compacted() => Collector::from_now(store, recorder, Names { mark: None }).await,
+            Ok(_) => Ok(Collector::begin(store, recorder, Names::All, 0)),
+            Err(error) if error.is_compacted() => Collector::from_now(store, recorder, Names::All).await,
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Begins at the present revision of a store that is not ours alone. With a mark only keys that contain it are recorded
-    /// as they are: there are secrets of others, and histories are shown around.
+    /// Begins at the present revision of a store that is not ours alone. With a mark only keys of this run's objects are
+    /// recorded as they are: there are secrets of others, and histories are shown around.
     pub async fn start_beside_others(
         store: Store,
         recorder: Recorder,
         mark: Option<String>,
     ) -> anyhow::Result<Collector> {
-        Collector::from_now(store, recorder, Names { mark }).await
+        let names = match mark {
+            Some(mark) => Names::OfRun { mark, recorder: recorder.clone() },
+            None => Names::All,
+        };
+        Collector::from_now(store, recorder, names).await
     }
 
     async fn from_now(store: Store, recorder: Recorder, names: Names) -> anyhow::Result<Collector> {
@@ -178,7 +182,8 @@ impl Watcher {
         }
         let at = self.recorder.now();
         let last_event = answer.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
-        let revisions: Vec<Revision> = answer.events.into_iter().filter_map(|event| self.revision(event, at)).collect();
+        let revision = |event| self.names.revision(&mut self.keys, event, at);
+        let revisions: Vec<Revision> = answer.events.into_iter().filter_map(revision).collect();
         let progress = revisions.is_empty() && !answer.created;
         self.recorder.revisions(revisions);
         // Without events the header is a progress notification: everything up to it has been sent.
@@ -192,15 +197,62 @@ impl Watcher {
         }
         Ok(())
     }
+}
 
-    fn revision(&mut self, event: wire::Event, at: u64) -> Option<Revision> {
+enum Trouble {
+    /// Worth another try from the last revision seen.
+    Broken,
+    Lost(anyhow::Error),
+}
+
+/// Which keys are recorded as they are, with their values.
+#[derive(Clone)]
+enum Names {
+    All,
+    /// Those of the objects that the run with this mark has made.
+    OfRun {
+        mark: String,
+        recorder: Recorder,
+    },
+}
+
+impl Names {
+    /// Whether the key and its value are recorded as they are.
+    ///
+    /// What is in a namespace of the run is the run's, and so are all objects of a definition that it made. Secrets are an
+    /// exception: clusters copy pull secrets and certificates into each namespace, so only those that the run wrote count.
+    /// The mark anywhere in a key is not enough: five letters may be a part of any name.
+    fn shows(&self, key: &[u8]) -> bool {
+        let Names::OfRun { mark, recorder } = self else { return true };
+        let key = String::from_utf8_lossy(key);
+        if recorder.has_written(&key) {
+            return true;
+        }
+        let segments: Vec<&str> = key.split('/').collect();
+        let [places @ .., _name] = segments.as_slice() else { return false };
+        let is_secret = matches!(places, [.., "secrets", _]);
+        !is_secret && places.iter().any(|place| is_of_run(place, mark))
+    }
+
+    /// The key, or a digest of it that begins like no key of an apiserver.
+    fn of(&self, text: &str) -> Key {
+        if self.shows(text.as_bytes()) {
+            return key(text);
+        }
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        let short: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        key(&format!("other:{short}"))
+    }
+
+    /// What is recorded of an event; `keys` has the text of each key once.
+    fn revision(&self, keys: &mut BTreeMap<Vec<u8>, Key>, event: wire::Event, at: u64) -> Option<Revision> {
         let kv = event.kv?;
-        let name = self.keys.get(&kv.key).cloned().unwrap_or_else(|| {
-            let name = self.names.of(&String::from_utf8_lossy(&kv.key));
-            self.keys.insert(kv.key.clone(), Arc::clone(&name));
+        let name = keys.get(&kv.key).cloned().unwrap_or_else(|| {
+            let name = self.of(&String::from_utf8_lossy(&kv.key));
+            keys.insert(kv.key.clone(), Arc::clone(&name));
             name
         });
-        let value = if self.names.shows(&kv.key) { kv.value.into() } else { Arc::default() };
+        let value = if self.shows(&kv.key) { kv.value.into() } else { Arc::default() };
         Some(Revision {
             at,
             rev: kv.mod_revision,
@@ -212,35 +264,6 @@ impl Watcher {
             prev_rev: event.prev_kv.map_or(0, |previous| previous.mod_revision),
             value,
         })
-    }
-}
-
-enum Trouble {
-    /// Worth another try from the last revision seen.
-    Broken,
-    Lost(anyhow::Error),
-}
-
-/// How keys are recorded.
-#[derive(Clone)]
-struct Names {
-    mark: Option<String>,
-}
-
-impl Names {
-    /// Whether the key and its value are recorded as they are.
-    fn shows(&self, key: &[u8]) -> bool {
-        self.mark.as_ref().is_none_or(|mark| key.windows(mark.len()).any(|part| part == mark.as_bytes()))
-    }
-
-    /// The key, or a digest of it that begins like no key of an apiserver.
-    fn of(&self, text: &str) -> Key {
-        if self.shows(text.as_bytes()) {
-            return key(text);
-        }
-        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        let short: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        key(&format!("other:{short}"))
     }
 
     fn snapshots(&self, values: Vec<KeyValue>) -> Vec<Snapshot> {
@@ -254,18 +277,76 @@ impl Names {
     }
 }
 
+/// Whether a namespace or a group has a name that `Ctx` gives: `ap-CHECK-MARK`, `ap-CHECK-MARK-1.example.org`.
+fn is_of_run(place: &str, mark: &str) -> bool {
+    let end = format!("-{mark}");
+    let ends_there =
+        |(at, _): (usize, &str)| !place[at + end.len()..].starts_with(|next: char| next.is_ascii_lowercase());
+    place.starts_with("ap-") && place.match_indices(&end).any(ends_there)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Clock;
+
+    fn of_run() -> (Names, Recorder) {
+        let recorder = Recorder::new(Clock::start(), "default", "main");
+        (Names::OfRun { mark: "qwert".into(), recorder: recorder.clone() }, recorder)
+    }
+
+    #[test]
+    fn values_of_foreign_objects_are_not_recorded() {
+        let (names, _) = of_run();
+        for key in [
+            "/registry/configmaps/ap-cc-x-qwert/a",
+            "/registry/configmaps/ap-list-order-qwert0/a",
+            "/registry/ap-storage-x-qwert.example.org/fruits/default/a",
+            "/registry/ap-storage-x-qwert-1.example.org/fruits/a",
+        ] {
+            assert!(names.shows(key.as_bytes()), "{key}");
+        }
+        for key in [
+            "/registry/secrets/shop/qwertz-keyboards",
+            "/registry/secrets/qwert/password",
+            "/registry/secrets/shop/ap-cc-x-qwert",
+            "/registry/secrets/ap-cc-x-qwertz/password",
+            "/registry/secrets/ap-cc-x-other/password",
+            "/registry/configmaps/my-ap-cc-x-qwert/a",
+            "/registry/namespaces/qwert",
+            "qwert",
+        ] {
+            assert!(!names.shows(key.as_bytes()), "{key}");
+        }
+    }
+
+    #[test]
+    fn of_secrets_only_those_that_the_run_wrote_are_recorded() {
+        let (names, recorder) = of_run();
+        let (copied, own) = ("/registry/secrets/ap-cc-x-qwert/pull", "/registry/secrets/ap-cc-x-qwert/a");
+        recorder.written(own);
+        assert!(names.shows(own.as_bytes()));
+        assert!(!names.shows(copied.as_bytes()));
+        let value = |name: &str| {
+            let kv =
+                wire::KeyValue { key: name.into(), value: b"hidden".to_vec(), mod_revision: 7, ..Default::default() };
+            let event = wire::Event { kv: Some(kv), ..Default::default() };
+            names.revision(&mut BTreeMap::new(), event, 0).unwrap().value
+        };
+        assert_eq!(&*value(own), b"hidden");
+        assert_eq!(&*value(copied), b"");
+        recorder.written("/registry/namespaces/ap-cc-x-qwert");
+        assert!(names.shows(b"/registry/namespaces/ap-cc-x-qwert"), "an object without a namespace");
+    }
 
     #[test]
     fn of_others_only_digests_are_recorded() {
-        let names = Names { mark: Some("qwert".into()) };
+        let (names, _) = of_run();
         assert_eq!(&*names.of("/registry/configmaps/ap-cc-x-qwert/a"), "/registry/configmaps/ap-cc-x-qwert/a");
         let secret = names.of("/registry/secrets/shop/password");
         assert!(secret.starts_with("other:") && secret.len() == 22 && !secret.contains("password"), "{secret}");
         assert_ne!(secret, names.of("/registry/secrets/shop/other"));
         assert!(!names.shows(b"/registry/secrets/shop/password"));
-        assert_eq!(&*Names { mark: None }.of("/registry/secrets/shop/password"), "/registry/secrets/shop/password");
+        assert_eq!(&*Names::All.of("/registry/secrets/shop/password"), "/registry/secrets/shop/password");
     }
 }

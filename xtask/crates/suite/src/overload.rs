@@ -1,0 +1,226 @@
+//! Answers by which a server reports its own time-out or overload.
+//!
+//! Such an answer says nothing about a requirement: an emulated apiserver beside other work answers 504 to a request that
+//! a faster one answers as promised. A check that compares the status with the expected one would accuse it, so the
+//! client turns these answers into errors before a check sees them, and the case is `errored` (exit 102), never passed,
+//! failed or skipped. A check about just these answers asks for them with [`AcceptOverload::accept`].
+
+use serde_json::Value;
+
+use crate::api::Response;
+
+/// All statuses of [`is_overload`], for requests whose time-out is part of what is tested.
+pub(crate) const ANY: &[u16] = &[429, 500, 502, 503, 504];
+
+/// The cause of a 429 that is no overload: a PodDisruptionBudget forbids an eviction (pkg/registry/core/pod/storage,
+/// `CreateDisruptionBudgetFailedMessage`).
+const BUDGET: &str = "DisruptionBudget";
+
+/// The message and the cause of the 504 that an apiserver promises for a resource version that it has not reached
+/// (apiserver pkg/storage/errors.go, `NewTooLargeResourceVersionError`). One of them is enough: a check must see an answer
+/// in which only the other one is wrong.
+const TOO_LARGE: [&str; 2] = ["Too large resource version", "ResourceVersionTooLarge"];
+
+/// What an apiserver says in a 500 when its store did not answer in time.
+///
+/// `storeerr.InterpretGetError` and its siblings (apiserver pkg/storage/errors/storage.go) know no error of etcd's client,
+/// and `ErrorToAPIStatus` (pkg/endpoints/handlers/responsewriters/status.go) makes a 500 of every error that it does not
+/// know, with the error's text as message. A watch wraps the same text in InternalError (pkg/storage/etcd3/watcher.go,
+/// `transformErrorToEvent`). The texts are those of etcd's errors with the code Unavailable, which asks the client to try
+/// again, and of the two about load (etcd api/v3/v3rpc/rpctypes/error.go).
+///
+/// Not here, because they report the state of the data and not the load: `database space exceeded`, `compacted`,
+/// `future revision`, `corrupt cluster`, and failures of the transformers.
+const STORE_LATE: [&str; 8] = [
+    // Four errors begin like this: of a slow disk, a lost leader, a lost connection, and a late applied index.
+    "etcdserver: request timed out",
+    "etcdserver: leader changed",
+    "etcdserver: no leader",
+    "etcdserver: server stopped",
+    "etcdserver: too many requests",
+    // Of the request's own context, which etcd's client prefers to the error of the call (client/v3, `ContextError`).
+    "context deadline exceeded",
+    // The connection between apiserver and store, as gRPC's client reports it.
+    "rpc error: code = Unavailable",
+    // `NewServerTimeout`, reason ServerTimeout: the store could not be reached.
+    "could not be completed at this time, please try again",
+];
+
+/// An overload answer to a request.
+#[derive(Debug)]
+pub(crate) struct Overload {
+    /// The request or the stream.
+    asked: String,
+    answer: Response,
+}
+
+impl std::error::Error for Overload {}
+
+impl std::fmt::Display for Overload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} was not served: the server reported a time-out or overload, {}; repeat the run with less load on the \
+             machine",
+            self.asked, self.answer
+        )
+    }
+}
+
+/// Returns the answer unless the server reports its own time-out or overload with it.
+pub(crate) fn refuse(asked: impl ToString, answer: Response) -> anyhow::Result<Response> {
+    if is_overload(answer.status, &answer.body) {
+        return Err(Overload { asked: asked.to_string(), answer }.into());
+    }
+    Ok(answer)
+}
+
+/// Refuses the overload of an answer of which only status and body are known.
+pub(crate) fn refuse_raw(asked: impl ToString, status: u16, body: &[u8]) -> anyhow::Result<()> {
+    let body = bytes::Bytes::copy_from_slice(body);
+    refuse(asked, Response { status, headers: http::HeaderMap::new(), body }).map(drop)
+}
+
+/// Refuses the overload of an ERROR event of a watch. Its code is read from JSON; of other encodings the texts decide, as
+/// for the 500 that a watch's errors have.
+pub(crate) fn refuse_event(asked: impl ToString, event: &[u8]) -> anyhow::Result<()> {
+    let code = serde_json::from_slice::<Value>(event).ok().and_then(|event| event["object"]["code"].as_u64());
+    refuse_raw(asked, code.map_or(500, |code| u16::try_from(code).unwrap_or(0)), event)
+}
+
+/// Refuses the overload of an answer over HTTP/1.1 by its head and the part of its body that has been read.
+pub(crate) fn refuse_head(asked: impl ToString, head: &str, body: &[u8]) -> anyhow::Result<()> {
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    refuse_raw(asked, status.unwrap_or(0), body)
+}
+
+/// Whether a server reports its own time-out or overload with this answer, in any encoding of its Status.
+///
+/// A 502 never comes from an apiserver itself, but from a proxy before it that got no answer.
+pub(crate) fn is_overload(status: u16, body: &[u8]) -> bool {
+    let says = |text: &&str| body.windows(text.len()).any(|window| window == text.as_bytes());
+    match status {
+        429 => !says(&BUDGET),
+        500 => STORE_LATE.iter().any(says),
+        502 | 503 => true,
+        504 => !TOO_LARGE.iter().any(says),
+        _ => false,
+    }
+}
+
+/// The answer of an error that [`refuse`] made.
+pub(crate) fn answer_in(error: &anyhow::Error) -> Option<&Response> {
+    error.downcast_ref::<Overload>().map(|overload| &overload.answer)
+}
+
+/// The opt-out of checks about overload answers.
+pub(crate) trait AcceptOverload {
+    /// Returns an overload answer as an answer if it has one of these statuses.
+    fn accept(self, statuses: &[u16]) -> Self;
+}
+
+impl AcceptOverload for anyhow::Result<Response> {
+    fn accept(self, statuses: &[u16]) -> Self {
+        self.or_else(|error| match answer_in(&error) {
+            Some(answer) if statuses.contains(&answer.status) => Ok(answer.clone()),
+            _ => Err(error),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::check::Stop;
+
+    fn status(code: u16, reason: &str, message: &str) -> Response {
+        let body = json!({"kind": "Status", "code": code, "reason": reason, "message": message}).to_string();
+        Response { status: code, headers: http::HeaderMap::new(), body: body.into() }
+    }
+
+    /// Seen on an emulated s390x guest, which was accused of it ("expected 201, seen 504").
+    const LATE: &str = "Timeout: request did not complete within requested timeout - context deadline exceeded";
+
+    #[test]
+    fn time_outs_and_overload_are_told_from_promised_answers() {
+        for answer in [
+            status(504, "Timeout", LATE),
+            status(504, "Timeout", "Timeout: request did not complete within the allotted timeout"),
+            status(504, "", "<html>504 Gateway Time-out</html>"),
+            status(429, "TooManyRequests", "storage is (re)initializing"),
+            status(429, "", "Too many requests, please try again later."),
+            status(503, "ServiceUnavailable", "apiserver is shutting down"),
+            status(502, "", "Bad Gateway"),
+            status(500, "", "etcdserver: request timed out"),
+            status(
+                500,
+                "InternalError",
+                "Internal error occurred: etcdserver: request timed out, possibly due to previous leader failure",
+            ),
+            status(500, "", "etcdserver: leader changed"),
+            status(500, "", "etcdserver: too many requests"),
+            status(500, "", "context deadline exceeded"),
+            status(500, "", "rpc error: code = Unavailable desc = error reading from server: EOF"),
+            status(
+                500,
+                "ServerTimeout",
+                "The get operation against configmaps could not be completed at this time, please try again.",
+            ),
+        ] {
+            assert!(is_overload(answer.status, &answer.body), "{answer}");
+        }
+        for answer in [
+            status(504, "Timeout", "Timeout: Too large resource version: 99, current: 7"),
+            status(
+                429,
+                "TooManyRequests",
+                "Cannot evict pod as it would violate the pod's disruption budget. DisruptionBudget",
+            ),
+            status(500, "", "etcdserver: mvcc: database space exceeded"),
+            status(
+                500,
+                "InternalError",
+                "Internal error occurred: unable to transform key: message authentication failed",
+            ),
+            status(500, "", "[-]etcd failed: reason withheld"),
+            status(409, "Conflict", "etcdserver: request timed out"),
+            status(410, "Expired", "context deadline exceeded"),
+            status(200, "", LATE),
+        ] {
+            assert!(!is_overload(answer.status, &answer.body), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_broken_refusal_of_a_future_version_is_left_to_its_check() {
+        let mut answer = status(504, "Timeout", "Timeout: no");
+        assert!(is_overload(504, &answer.body));
+        answer.body = json!({"message": "Timeout: no", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}})
+            .to_string()
+            .into();
+        assert!(!is_overload(504, &answer.body));
+    }
+
+    #[test]
+    fn overload_is_an_infrastructure_error_with_every_context() {
+        let refused = refuse("POST /api/v1/namespaces", status(504, "Timeout", LATE)).unwrap_err();
+        let outcome = Stop::from(refused.context("the first POST")).into_outcome();
+        let model::Outcome::Errored { message, .. } = &outcome else { panic!("{outcome:?}") };
+        assert!(message.contains("POST /api/v1/namespaces") && message.contains("504"), "{message}");
+        assert_eq!(outcome.exit(), model::Exit::Infrastructure);
+    }
+
+    #[test]
+    fn a_check_gets_only_the_statuses_that_it_asks_for() {
+        let unready = || refuse("GET /x", status(503, "ServiceUnavailable", "unready"));
+        assert_eq!(unready().accept(&[429, 503]).unwrap().status, 503);
+        assert!(unready().accept(&[429]).is_err());
+        assert_eq!(unready().context("in a context").accept(ANY).unwrap().status, 503);
+        assert!(anyhow::Result::<Response>::Err(anyhow::anyhow!("cut")).accept(ANY).is_err());
+        assert_eq!(refuse("GET /x", status(404, "NotFound", "")).unwrap().status, 404);
+    }
+
+    use anyhow::Context;
+}
