@@ -129,7 +129,7 @@ pub(crate) struct ImagesAuditOptions {
     /// repeated
     #[arg(long = "allow", value_name = "PATH")]
     pub(crate) allowed: Vec<String>,
-    /// What the layers of the archive may unpack to, together: 500M, 10G
+    /// What the layers of the archive may unpack to, together: 500M, 10G. It limits the number of entries as well
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64G")]
     pub(crate) max_size: u64,
     /// Print what was found as JSON on stdout

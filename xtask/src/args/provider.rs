@@ -57,7 +57,7 @@ pub(crate) struct MachineOptions {
     /// Take the Debian packages that the lock names, or fail
     #[arg(long)]
     pub(crate) locked: bool,
-    /// Root of a Debian mirror [default: the one in this machine's apt sources, else the snapshot archive]
+    /// Root of a Debian mirror [default: the one in this machine's apt sources, else deb.debian.org with the snapshot archive behind it]
     #[arg(long, value_name = "URL")]
     pub(crate) debian_mirror: Option<String>,
 }

@@ -7,19 +7,17 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow, bail};
-use jiff::SignedDuration;
+use jiff::Timestamp;
 use proc::{interrupt, progress};
 
 use crate::http::{Client, Job};
 use crate::lock::Suite;
-use crate::mirror::Mirror;
+use crate::mirror::{Mirror, Place};
 use crate::packages::Index;
+use crate::record::Record;
 use crate::release::Release;
 use crate::{Options, digest};
 use proc::store;
-
-/// After an index's date, when the snapshot archive has taken it in and its packages are still there.
-const TAKEN_IN: SignedDuration = SignedDuration::from_hours(6);
 
 /// An index, or why there is none.
 type Known = Result<Rc<Index>, Rc<str>>;
@@ -30,8 +28,10 @@ const UPDATING: &str =
 pub(crate) struct Archive<'a> {
     options: &'a Options,
     pub(crate) mirror: Mirror,
-    /// The newest index of each suite that was ever used: older ones are not accepted.
-    known: BTreeMap<String, Suite>,
+    /// Of each suite the newest index that a lock names.
+    locked: BTreeMap<String, Suite>,
+    /// Of each suite the newest index that was ever used on this machine.
+    record: Record,
     /// Whether an outdated index of a suite that was never used before is accepted.
     first_use: bool,
     client: OnceCell<Client>,
@@ -41,11 +41,17 @@ pub(crate) struct Archive<'a> {
 }
 
 impl<'a> Archive<'a> {
-    pub(crate) fn new(options: &'a Options, known: BTreeMap<String, Suite>, first_use: bool) -> Archive<'a> {
+    /// An archive for locks that name these suites.
+    pub(crate) fn new<'s>(
+        options: &'a Options,
+        suites: impl Iterator<Item = (&'s String, &'s Suite)> + Clone,
+        first_use: bool,
+    ) -> Archive<'a> {
         Archive {
             options,
-            mirror: Mirror::choose(options.mirror.as_deref(), Path::new("/etc/apt"), &known),
-            known,
+            mirror: Mirror::choose(options.mirror.as_deref(), Path::new("/etc/apt"), suites.clone()),
+            locked: Suite::newest(suites),
+            record: Record::load(&options.debian()),
             first_use,
             client: OnceCell::new(),
             releases: RefCell::default(),
@@ -63,9 +69,7 @@ impl<'a> Archive<'a> {
 
     /// What to record of a suite that was used.
     pub(crate) fn suite(&self, name: &str) -> anyhow::Result<Suite> {
-        let release = self.release(name)?;
-        let snapshot = (release.date + TAKEN_IN).strftime("%Y%m%dT%H%M%SZ").to_string();
-        Ok(Suite { date: release.date, snapshot, expired: release.expired() })
+        self.release(name)?.used()
     }
 
     /// The packages of a suite for an architecture.
@@ -94,7 +98,9 @@ impl<'a> Archive<'a> {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             let by_hash = release.by_hash.then(|| format!("dists/{suite}/{folder}/by-hash/SHA256/{sha256}"));
             let plain = format!("dists/{suite}/{path}");
-            let urls = by_hash.into_iter().chain([plain]).map(|path| self.mirror.url(suite, &path)).collect();
+            let paths: Vec<String> = by_hash.into_iter().chain([plain]).collect();
+            let places = self.mirror.places(suite);
+            let urls = places.iter().flat_map(|place| paths.iter().map(|path| place.url(path))).collect();
             let label = format!("the index of {suite} for {arch}");
             let job = Job { label: label.clone(), urls, to: file.clone(), size, sha256: Some(sha256) };
             let gone = self.client()?.all(&label, &[job]).context(UPDATING)?;
@@ -113,43 +119,60 @@ impl<'a> Archive<'a> {
         if let Some(release) = self.releases.borrow().get(suite) {
             return Ok(Rc::clone(release));
         }
-        let url = self.mirror.url(suite, &format!("dists/{suite}/InRelease"));
+        let mut refusals = Vec::new();
+        for place in self.mirror.places(suite) {
+            match self.release_at(&place, suite) {
+                Ok(release) => {
+                    let release = Rc::new(release);
+                    self.releases.borrow_mut().insert(suite.to_owned(), Rc::clone(&release));
+                    return Ok(release);
+                }
+                Err(error) => refusals.push(format!("{error:#}")),
+            }
+            interrupt::check()?;
+        }
+        bail!("{}", refusals.join("; "))
+    }
+
+    fn release_at(&self, place: &Place, suite: &str) -> anyhow::Result<Release> {
+        let url = place.url(&format!("dists/{suite}/InRelease"));
         let text = self.client()?.text(&url)?.with_context(|| format!("there is no suite {suite}: no {url}"))?;
         let signed = (self.options.verify)(self.options, &text).with_context(|| format!("{url} was refused"))?;
         let release = Release::parse(&signed, suite).with_context(|| format!("{url} was refused"))?;
-        self.accept(suite, &release).with_context(|| format!("{url} was refused"))?;
-        let release = Rc::new(release);
-        self.releases.borrow_mut().insert(suite.to_owned(), Rc::clone(&release));
+        self.accept(place, suite, &release).with_context(|| format!("{url} was refused"))?;
+        self.record.add(suite, &release)?;
         Ok(release)
     }
 
-    /// An index that is out of date, or has no end, may be an old one that somebody plays back: it must not be older
-    /// than one that was used before.
-    fn accept(&self, suite: &str, release: &Release) -> anyhow::Result<()> {
-        let known = self.known.get(suite).map(|suite| suite.date);
+    /// A valid signature does not say that an index is the newest: somebody may play back an old one, and with it
+    /// packages with known holes.
+    fn accept(&self, place: &Place, suite: &str, release: &Release) -> anyhow::Result<()> {
+        let newest = self.newest(place, suite);
         let date = release.date;
-        match (release.valid_until, known) {
-            (Some(_), _) if !release.expired() => Ok(()),
-            (_, Some(known)) if date < known => {
-                bail!(
-                    "it is of {date}, older than the one of {known} that was used before: use another --debian-mirror"
-                )
-            }
-            (Some(until), known) => {
-                if known.is_none() && !self.first_use {
-                    bail!(
-                        "it is of {date} and was valid until {until}, and no lock says that there was none newer: use \
-                         another --debian-mirror, or `cargo xtask fetch --update-lock`"
-                    );
-                }
-                progress::say(&format!(
-                    "note: the index of {suite} on {} is of {date}, valid until {until}",
-                    self.mirror
-                ));
-                Ok(())
-            }
-            (None, _) => Ok(()),
+        if let Some(newest) = newest.filter(|newest| date < *newest) {
+            bail!(
+                "it is of {date}, older than the one of {newest} that was used before: wait until the mirror is \
+                 updated, or use another --debian-mirror (the locks and {} say what was used)",
+                self.record.file.display()
+            );
         }
+        let Some(until) = release.valid_until.filter(|_| release.expired()) else { return Ok(()) };
+        if newest.is_none() && !self.first_use {
+            bail!(
+                "it is of {date} and was valid until {until}, and no lock says that there was none newer: use \
+                 another --debian-mirror, or `cargo xtask fetch --update-lock`"
+            );
+        }
+        progress::say(&format!("note: the index of {suite} on {} is of {date}, valid until {until}", place.root));
+        Ok(())
+    }
+
+    /// The date that an index from this place must at least have. The snapshot archive is asked for the index at the time
+    /// of a lock, which may be older than what a mirror has shown since.
+    fn newest(&self, place: &Place, suite: &str) -> Option<Timestamp> {
+        let locked = self.locked.get(suite).map(|suite| suite.date);
+        let of_lock = locked.filter(|_| place.of_lock);
+        of_lock.or_else(|| locked.max(self.record.date(suite)))
     }
 
     fn index_dir(&self) -> PathBuf {

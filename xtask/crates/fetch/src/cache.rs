@@ -137,7 +137,11 @@ fn doomed(mut entries: Vec<Entry>, keep: Keep) -> Vec<Entry> {
     let fixed = |entry: &Entry| entry.in_use || NOT_OURS.contains(&entry.kind.as_str());
     entries.sort_by_key(|entry| (!fixed(entry), Reverse(entry.last_use)));
     let mut kept = 0;
-    let oldest = |days: u32| Timestamp::now() - jiff::SignedDuration::from_hours(i64::from(days) * 24);
+    // More days than a time can go back are all of them.
+    let oldest = |days: u32| {
+        let days = jiff::SignedDuration::from_hours(i64::from(days) * 24);
+        Timestamp::now().checked_sub(days).unwrap_or(Timestamp::MIN)
+    };
     entries.retain(|entry| {
         let stays = fixed(entry)
             || match keep {
@@ -254,6 +258,7 @@ mod tests {
         assert!(each >= 100_000);
         for (keep, expected) in [
             (Keep::Days(200), ""),
+            (Keep::Days(u32::MAX), ""),
             (Keep::Days(20), "d c"),
             (Keep::Days(0), "a b d c"),
             (Keep::Size(2 * each), "d c"),

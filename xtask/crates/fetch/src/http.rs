@@ -47,6 +47,8 @@ pub(crate) struct Job {
 enum Fault {
     /// The server does not have it.
     Gone,
+    /// The server does not give it, and would not the next time.
+    Refused(String),
     /// Something that may be gone the next time.
     Passing(String),
     /// The content is another one than expected.
@@ -104,7 +106,7 @@ impl Client {
                     Ok(()) => return String::from_utf8(bytes).map(Some).with_context(|| format!("{url} is no text")),
                     Err(Fault::Gone) => return Ok(None),
                     Err(Fault::Passing(why)) => last = why,
-                    Err(Fault::Altered(why)) => bail!("{url}: {why}"),
+                    Err(Fault::Altered(why) | Fault::Refused(why)) => bail!("{url}: {why}"),
                     Err(Fault::Final(error)) => return Err(error),
                 }
             }
@@ -183,11 +185,15 @@ impl Client {
         let mut last = String::new();
         for attempt in 0..ATTEMPTS {
             wait(attempt).await;
-            let mut gone = 0;
+            let (mut gone, mut refused) = (0, 0);
             for url in &job.urls {
                 match self.download(url, job, &claim, counts).await {
                     Ok(()) => return claim.publish().map(|()| true),
                     Err(Fault::Gone) => gone += 1,
+                    Err(Fault::Refused(why)) => {
+                        refused += 1;
+                        last = format!("{url}: {why}");
+                    }
                     Err(Fault::Passing(why)) => last = format!("{url}: {why}"),
                     Err(Fault::Altered(why)) => last = format!("{url} was refused: {why}"),
                     Err(Fault::Final(error)) => return Err(error),
@@ -195,6 +201,9 @@ impl Client {
             }
             if gone == job.urls.len() {
                 return Ok(false);
+            }
+            if gone + refused == job.urls.len() {
+                break;
             }
         }
         bail!("failed to download {}: {last}", job.label)
@@ -247,9 +256,7 @@ impl Client {
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                 return Err(Fault::Passing(format!("the server answers {status}")));
             }
-            status => {
-                return Err(Fault::Final(anyhow::anyhow!("failed to download {url}: the server answers {status}")));
-            }
+            status => return Err(Fault::Refused(format!("the server answers {status}"))),
         }
         while let Some(chunk) = response.chunk().await.map_err(passing)? {
             sink(&chunk)?;

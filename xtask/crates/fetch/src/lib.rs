@@ -23,6 +23,7 @@ mod mirror;
 mod packages;
 mod plan;
 mod reach;
+mod record;
 mod release;
 mod resolve;
 mod sets;

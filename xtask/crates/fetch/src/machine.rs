@@ -13,7 +13,7 @@ use proc::progress::{self, Phase};
 use crate::archive::Archive;
 use crate::deb::Unpacker;
 use crate::http::{Job, counted};
-use crate::lock::{Pin, Suite};
+use crate::lock::Pin;
 use crate::sets::{self, Locks, Settled, Want};
 use crate::tree::{self, Look, Tree};
 use crate::{Options, QemuChoice, digest, emulator, guest, plan};
@@ -222,8 +222,7 @@ fn fetch(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, optio
     if options.offline && !missing.is_empty() {
         bail!("not everything is in the cache, and --offline forbids to download what is missing:\n{missing}");
     }
-    let known = Suite::newest(locks.values().flat_map(Locks::suites));
-    let archive = Archive::new(options, known, false);
+    let archive = Archive::new(options, locks.values().flat_map(Locks::suites), false);
     let mut gone_before = BTreeSet::new();
     for _ in 0..ROUNDS {
         settle(pieces, states, locks, &archive, options)?;
@@ -310,7 +309,7 @@ fn download(
     store::sweep(&options.debian().join("pool"));
     let job = |pin: &Pin| Job {
         label: label(pin),
-        urls: vec![archive.mirror.url(&pin.suite, &pin.path)],
+        urls: archive.mirror.places(&pin.suite).iter().map(|place| place.url(&pin.path)).collect(),
         to: sets::pool_file(options, pin),
         size: pin.size,
         sha256: Some(pin.sha256.clone()),

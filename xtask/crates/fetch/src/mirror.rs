@@ -1,12 +1,16 @@
-//! Where packages come from: the mirror of the host's apt sources, one that was named, or the snapshot archive.
+//! Where packages come from: the mirror of the host's apt sources, one that was named, or Debian's public ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
 
 use crate::control;
 use crate::lock::Suite;
 
-/// The public archive of what Debian's mirrors once held.
+/// Debian's network of mirrors, which has the packages of now. https://deb.debian.org
+const PUBLIC: &str = "https://deb.debian.org/debian";
+/// The public archive of what Debian's mirrors once held. It is slower, and asks its users to spare it.
 const SNAPSHOT: &str = "https://snapshot.debian.org/archive/debian";
 /// Suites of which a mirror is taken to be one of Debian; what follows a `-` is not looked at.
 const SUITES: [&str; 12] = [
@@ -24,44 +28,81 @@ const SUITES: [&str; 12] = [
     "duke",
 ];
 
-/// A place to fetch from.
+/// Where to fetch from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Mirror {
-    /// Without a slash at the end.
-    At(String),
-    /// The snapshot archive; times by suite, from the lock.
-    Snapshot(BTreeMap<String, String>),
+pub(crate) struct Mirror {
+    /// Its root, without a slash at the end.
+    root: String,
+    /// What has left the mirror.
+    archive: Option<Snapshots>,
+}
+
+/// The snapshot archive at the times that locks name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Snapshots {
+    root: String,
+    /// By suite, the newest first.
+    times: BTreeMap<String, Vec<String>>,
+}
+
+/// A root below which the suites and packages of an archive are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) root: String,
+    /// Whether it is a snapshot of the time that a lock names.
+    pub(crate) of_lock: bool,
 }
 
 impl Mirror {
-    /// The one that was named, else the host's, else the snapshot archive.
-    pub(crate) fn choose(named: Option<&str>, apt: &Path, suites: &BTreeMap<String, Suite>) -> Mirror {
+    /// The one that was named, else the host's, else Debian's public one with the snapshot archive behind it.
+    pub(crate) fn choose<'a>(
+        named: Option<&str>,
+        apt: &Path,
+        suites: impl Iterator<Item = (&'a String, &'a Suite)>,
+    ) -> Mirror {
         match named.map(str::to_owned).or_else(|| of_apt(apt)) {
-            Some(url) => Mirror::At(url.trim_end_matches('/').to_owned()),
-            None => Mirror::Snapshot(suites.iter().map(|(name, s)| (name.clone(), s.snapshot.clone())).collect()),
+            Some(url) => Mirror { root: url.trim_end_matches('/').to_owned(), archive: None },
+            None => Mirror::public(PUBLIC, SNAPSHOT, suites),
         }
     }
 
-    /// The address of a path below the root; `suite` is the one it belongs to.
-    pub(crate) fn url(&self, suite: &str, path: &str) -> String {
-        // A version's `~` and `+` may stand in a URL as they are; a `%` would already be escaped.
-        match self {
-            Mirror::At(root) => format!("{root}/{path}"),
-            Mirror::Snapshot(times) => {
-                let now = || jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-                let time = times.get(suite).cloned().unwrap_or_else(now);
-                format!("{SNAPSHOT}/{time}/{path}")
-            }
+    pub(crate) fn public<'a>(
+        root: &str,
+        snapshots: &str,
+        suites: impl Iterator<Item = (&'a String, &'a Suite)>,
+    ) -> Mirror {
+        let mut dated: BTreeMap<String, BTreeSet<(Timestamp, String)>> = BTreeMap::new();
+        for (name, suite) in suites {
+            dated.entry(name.clone()).or_default().insert((suite.date, suite.snapshot.clone()));
         }
+        let newest_first =
+            |times: BTreeSet<(Timestamp, String)>| times.into_iter().rev().map(|(_, time)| time).collect();
+        let times = dated.into_iter().map(|(name, times)| (name, newest_first(times))).collect();
+        Mirror { root: root.to_owned(), archive: Some(Snapshots { root: snapshots.to_owned(), times }) }
+    }
+
+    /// Where a suite and its packages may be, in the order to ask.
+    pub(crate) fn places(&self, suite: &str) -> Vec<Place> {
+        let of_lock = |archive: &Snapshots| -> Vec<Place> {
+            let times = archive.times.get(suite).into_iter().flatten();
+            times.map(|time| Place { root: format!("{}/{time}", archive.root), of_lock: true }).collect()
+        };
+        let live = Place { root: self.root.clone(), of_lock: false };
+        [live].into_iter().chain(self.archive.iter().flat_map(of_lock)).collect()
+    }
+}
+
+impl Place {
+    /// The address of a path. A version's `~` and `+` may stand in it as they are; a `%` would already be escaped.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}/{path}", self.root)
     }
 }
 
 impl std::fmt::Display for Mirror {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Mirror::At(root) => f.write_str(root),
-            Mirror::Snapshot(_) => f.write_str(SNAPSHOT),
-        }
+        f.write_str(&self.root)?;
+        self.archive.iter().try_for_each(|archive| write!(f, " and {}", archive.root))
     }
 }
 
@@ -158,13 +199,29 @@ mod tests {
     }
 
     #[test]
-    fn what_was_named_wins_and_the_archive_is_last() {
+    fn a_named_mirror_is_the_only_one_and_the_public_ones_are_tried_in_order() {
         let nowhere = Path::new("/nowhere");
-        let date = "2026-11-20T02:11:10Z".parse().unwrap();
-        let suites = [("sid".to_owned(), Suite { date, snapshot: "20261120T081110Z".into(), expired: false })].into();
-        let named = Mirror::choose(Some("http://m/debian/"), nowhere, &suites);
-        assert_eq!(named.url("sid", "pool/a.deb"), "http://m/debian/pool/a.deb");
-        let archive = Mirror::choose(None, nowhere, &suites);
-        assert_eq!(archive.url("sid", "pool/a.deb"), format!("{SNAPSHOT}/20261120T081110Z/pool/a.deb"));
+        let suite = |date: &str, snapshot: &str| {
+            ("sid".to_owned(), Suite { date: date.parse().unwrap(), snapshot: snapshot.into(), expired: false })
+        };
+        let suites = [
+            suite("2026-11-20T02:11:10Z", "20261120T081110Z"),
+            suite("2026-11-22T02:11:10Z", "20261122T081110Z"),
+            suite("2026-11-20T02:11:10Z", "20261120T081110Z"),
+        ];
+        let suites = || suites.iter().map(|(name, suite)| (name, suite));
+        let urls = |mirror: &Mirror, suite: &str| -> Vec<String> {
+            mirror.places(suite).iter().map(|place| place.url("pool/a.deb")).collect()
+        };
+        let named = Mirror::choose(Some("http://m/debian/"), nowhere, suites());
+        assert_eq!(urls(&named, "sid"), ["http://m/debian/pool/a.deb"]);
+        let public = Mirror::choose(None, nowhere, suites());
+        let expected = [
+            format!("{PUBLIC}/pool/a.deb"),
+            format!("{SNAPSHOT}/20261122T081110Z/pool/a.deb"),
+            format!("{SNAPSHOT}/20261120T081110Z/pool/a.deb"),
+        ];
+        assert_eq!(urls(&public, "sid"), expected);
+        assert_eq!(urls(&public, "trixie"), [format!("{PUBLIC}/pool/a.deb")]);
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use model::Target;
+use reqwest::StatusCode;
 
 use crate::Options;
 use crate::http::Client;
-use crate::lock::Suite;
 use crate::machine;
-use crate::mirror::Mirror;
+use crate::mirror::{Mirror, Place};
 use crate::sets::Locks;
 
 /// A mirror that was asked for the index of each suite.
@@ -31,22 +31,36 @@ pub struct Reached {
 /// As for [`crate::plan()`], and an interrupt. That the mirror does not answer is a result.
 pub fn reach(host: &Target, targets: &[&Target], options: &Options, limit: Duration) -> anyhow::Result<Reached> {
     let (_, locks) = machine::pieces(host, targets, options)?;
-    let known = Suite::newest(locks.values().flat_map(Locks::suites));
-    let mirror = Mirror::choose(options.mirror.as_deref(), Path::new("/etc/apt"), &known);
+    let mirror =
+        Mirror::choose(options.mirror.as_deref(), Path::new("/etc/apt"), locks.values().flat_map(Locks::suites));
     let of_guests = targets.iter().filter_map(|target| target.machine.as_ref()).flat_map(|machine| &machine.suites);
     let of_host = host.machine.iter().flat_map(|machine| &machine.host_suites);
     let suites: BTreeSet<&String> = of_guests.chain(of_host).collect();
-    let urls: Vec<String> = suites.iter().map(|suite| mirror.url(suite, &format!("dists/{suite}/InRelease"))).collect();
-    let answers = Client::new()?.heads(&urls, limit).context("the mirror was not asked")?;
+    let index = |suite: &str, place: &Place| place.url(&format!("dists/{suite}/InRelease"));
+    let of =
+        |suite: &&String| -> Vec<String> { mirror.places(suite).iter().map(|place| index(suite, place)).collect() };
+    let urls: Vec<String> = suites.iter().flat_map(of).collect();
+    let mut answers = Client::new()?.heads(&urls, limit).context("the mirror was not asked")?.into_iter();
     let mut reached = Reached { mirror: mirror.to_string(), has: Vec::new(), lacks: Vec::new() };
-    for (suite, answer) in suites.into_iter().zip(answers) {
-        match answer {
-            Ok(status) if status.is_success() => reached.has.push(suite.clone()),
-            Ok(status) => reached.lacks.push((suite.clone(), format!("it answers {status}"))),
-            Err(why) => reached.lacks.push((suite.clone(), why)),
+    for suite in suites {
+        let places = mirror.places(suite).len();
+        let lacks: Vec<String> = answers.by_ref().take(places).filter_map(why_not).collect();
+        if lacks.len() < places {
+            reached.has.push(suite.clone());
+        } else {
+            reached.lacks.push((suite.clone(), lacks.join("; ")));
         }
     }
     Ok(reached)
+}
+
+/// Why a server does not have it; none where it does.
+fn why_not(answer: Result<StatusCode, String>) -> Option<String> {
+    match answer {
+        Ok(status) if status.is_success() => None,
+        Ok(status) => Some(format!("it answers {status}")),
+        Err(why) => Some(why),
+    }
 }
 
 #[cfg(test)]

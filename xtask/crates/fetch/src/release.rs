@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::control;
 use crate::digest;
+use crate::lock::Suite;
+
+/// After an index's date, when the snapshot archive has taken it in and its packages are still there.
+const TAKEN_IN: SignedDuration = SignedDuration::from_hours(6);
 
 /// What a verified InRelease says.
 #[derive(Clone, Debug)]
@@ -52,6 +56,16 @@ impl Release {
         let path = format!("main/binary-{arch}/Packages.xz");
         let (size, sha256) = self.files.get(&path).with_context(|| format!("the suite has no {path}"))?;
         Ok((path, *size, sha256.clone()))
+    }
+
+    /// What a lock records of it.
+    ///
+    /// # Errors
+    /// Its date is not one that a snapshot can have.
+    pub(crate) fn used(&self) -> anyhow::Result<Suite> {
+        let taken_in = self.date.checked_add(TAKEN_IN).context("its date is out of range")?;
+        let snapshot = taken_in.strftime("%Y%m%dT%H%M%SZ").to_string();
+        Ok(Suite { date: self.date, snapshot, expired: self.expired() })
     }
 
     pub(crate) fn expired(&self) -> bool {

@@ -143,7 +143,7 @@ impl Locks {
     }
 
     /// The suites that were used before.
-    pub(crate) fn suites(&self) -> impl Iterator<Item = (&String, &Suite)> {
+    pub(crate) fn suites(&self) -> impl Iterator<Item = (&String, &Suite)> + Clone {
         self.committed.suites.iter().chain(&self.later.suites)
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     /// Paths of which only half is sent, so many times.
     pub(crate) cut: BTreeMap<String, usize>,
     pub(crate) asked: Vec<String>,
+    /// Paths that begin with this are answered with 403; none if it is empty.
+    pub(crate) forbidden: String,
 }
 
 pub(crate) struct Server {
@@ -82,8 +84,13 @@ fn answer(mut stream: TcpStream, shared: &Mutex<Shared>) -> Option<()> {
     shared.asked.push(path.clone());
     let content = shared.files.get(&path).cloned();
     let cut = shared.cut.get_mut(&path).filter(|times| **times > 0).map(|times| *times -= 1).is_some();
+    let forbidden = !shared.forbidden.is_empty() && path.starts_with(&shared.forbidden);
     drop(shared);
-    let (status, content) = content.map_or(("404 Not Found", Vec::new()), |content| ("200 OK", content));
+    let (status, content) = match content {
+        _ if forbidden => ("403 Forbidden", Vec::new()),
+        Some(content) => ("200 OK", content),
+        None => ("404 Not Found", Vec::new()),
+    };
     write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", content.len()).ok()?;
     let sent = if cut { content.len() / 2 } else { content.len() };
     stream.write_all(&content[..sent]).ok()

@@ -10,7 +10,7 @@ use proc::progress::{self, Phase};
 use crate::Options;
 use crate::archive::Archive;
 use crate::http::counted;
-use crate::lock::{Lock, Suite};
+use crate::lock::Lock;
 use crate::sets::{self, Want};
 use proc::store::{self, Kind};
 
@@ -28,8 +28,7 @@ pub fn update_lock(targets: &[&Target], all: &[Target], options: &Options) -> an
         let lock = Lock::load(&sets::lock_file(&options.targets_dir, &target.name))?;
         old.insert(target.name.clone(), lock);
     }
-    let known = Suite::newest(old.values().flat_map(|lock| &lock.suites));
-    let archive = Archive::new(options, known, true);
+    let archive = Archive::new(options, old.values().flat_map(|lock| &lock.suites), true);
     let phase = Phase::start("resolve packages");
     let mut problems: Problems = BTreeMap::new();
     for target in targets {

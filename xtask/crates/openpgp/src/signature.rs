@@ -5,12 +5,16 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use pgp::composed::{CleartextSignedMessage, Deserializable, SignedPublicKey};
+use pgp::composed::{CleartextSignedMessage, Deserializable, SignedPublicKey, SignedPublicSubKey};
 use pgp::crypto::hash::HashAlgorithm;
-use pgp::packet::Signature;
-use pgp::types::KeyDetails;
+use pgp::packet::{KeyFlags, PublicKey, PublicSubkey, Signature, SignatureType, SubpacketData};
+use pgp::types::{Duration, KeyDetails, SignedUser, Timestamp};
 
 const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
+/// Bytes; Debian's InRelease files have about 200 000.
+const LONGEST_MESSAGE: usize = 1 << 20;
+/// Debian's InRelease files have about 2000.
+const MOST_LINES: usize = 10_000;
 
 /// The keys that are trusted.
 pub struct Keys(Vec<SignedPublicKey>);
@@ -47,6 +51,7 @@ impl Keys {
     /// # Errors
     /// Says which keys signed it and which are trusted.
     pub fn signed_text(&self, message: &str) -> anyhow::Result<String> {
+        check_length(message)?;
         let (message, _) = CleartextSignedMessage::from_string(message).context("it is not clear-signed text")?;
         let text = message.signed_text();
         if message.signatures().iter().any(|signature| self.is_good(signature, &text)) {
@@ -60,28 +65,92 @@ impl Keys {
     fn is_good(&self, signature: &Signature, text: &str) -> bool {
         let strong =
             matches!(signature.hash_alg(), Some(HashAlgorithm::Sha256 | HashAlgorithm::Sha384 | HashAlgorithm::Sha512));
-        let made = signature.created().map(|time| time.as_secs());
-        strong
-            && self.0.iter().any(|key| {
-                let (details, first) = (&key.details, key.primary_key.created_at().as_secs());
-                let own = details.users.iter().flat_map(|user| &user.signatures).chain(&details.direct_signatures);
-                // Debian's keys expire after eight years; what they signed before that stays signed.
-                let life = own.filter_map(|own| own.key_expiration_time()).map(|life| life.as_secs()).max();
-                let alive = made.is_some_and(|made| life.is_none_or(|life| made - first <= life) && made >= first);
-                let revoked = !details.revocation_signatures.is_empty();
-                alive
-                    && !revoked
-                    && (signature.verify(&key.primary_key, text.as_bytes()).is_ok() || by_subkey(key, signature, text))
+        // Other kinds may be over one byte of the text, or over none of it.
+        let over_text = matches!(signature.typ(), Some(SignatureType::Text | SignatureType::Binary));
+        let Some(made) = signature.created().filter(|made| !is_expired(signature, *made)) else { return false };
+        let by = |key: &SignedPublicKey| {
+            signing_keys(key, made).into_iter().any(|key| match key {
+                Signer::Primary(key) => signature.verify(key, text.as_bytes()).is_ok(),
+                Signer::Subkey(key) => signature.verify(key, text.as_bytes()).is_ok(),
             })
+        };
+        strong && over_text && self.0.iter().any(by)
     }
 }
 
-/// Only a subkey that its key binds for signing counts.
-fn by_subkey(key: &SignedPublicKey, signature: &Signature, text: &str) -> bool {
-    key.public_subkeys.iter().any(|subkey| {
-        let bound = subkey.signatures.iter().any(|binding| binding.key_flags().sign());
-        bound && signature.verify(&subkey.key, text.as_bytes()).is_ok()
+/// A part of a trusted key that may sign.
+enum Signer<'a> {
+    Primary(&'a PublicKey),
+    Subkey(&'a PublicSubkey),
+}
+
+/// The parts of a key that could sign at this time. Debian's keys expire after eight years; signatures from before that
+/// stay valid. A revocation has no time: the owner of a stolen key cannot know when the thief began to use it.
+fn signing_keys(key: &SignedPublicKey, made: Timestamp) -> Vec<Signer<'_>> {
+    let own = self_signatures(key);
+    let life = own.iter().find_map(|own| own.key_expiration_time());
+    if own.is_empty() || !key.details.revocation_signatures.is_empty() || !is_alive(&key.primary_key, life, made) {
+        return Vec::new();
+    }
+    // RFC 4880 lets keys without flags sign.
+    let signs = own.iter().find_map(|own| flags(own)).is_none_or(KeyFlags::sign);
+    let subkeys = key.public_subkeys.iter().filter(|subkey| signs_at(subkey, made));
+    let primary = signs.then_some(Signer::Primary(&key.primary_key));
+    primary.into_iter().chain(subkeys.map(|subkey| Signer::Subkey(&subkey.key))).collect()
+}
+
+/// The newest of the signatures by which a key describes itself: the direct one first, which goes before the user IDs'.
+fn self_signatures(key: &SignedPublicKey) -> Vec<&Signature> {
+    let revoked =
+        |user: &&SignedUser| !user.signatures.iter().any(|own| own.typ() == Some(SignatureType::CertRevocation));
+    let users = key.details.users.iter().filter(revoked).flat_map(|user| &user.signatures);
+    [newest(&key.details.direct_signatures), newest(users)].into_iter().flatten().collect()
+}
+
+/// Whether a subkey is bound for signing, by the newest of its bindings.
+fn signs_at(subkey: &SignedPublicSubKey, made: Timestamp) -> bool {
+    let of = |kind| subkey.signatures.iter().filter(move |own| own.typ() == Some(kind));
+    let binding = newest(of(SignatureType::SubkeyBinding));
+    of(SignatureType::SubkeyRevocation).next().is_none()
+        && binding.is_some_and(|own| own.key_flags().sign() && is_alive(&subkey.key, own.key_expiration_time(), made))
+}
+
+fn newest<'a>(signatures: impl IntoIterator<Item = &'a Signature>) -> Option<&'a Signature> {
+    signatures.into_iter().max_by_key(|signature| signature.created())
+}
+
+fn flags(signature: &Signature) -> Option<&KeyFlags> {
+    signature.config()?.hashed_subpackets().find_map(|part| match &part.data {
+        SubpacketData::KeyFlags(flags) => Some(flags),
+        _ => None,
     })
+}
+
+/// Whether a key existed at this time and had not expired. `life` counts from its creation; 0 is no limit.
+fn is_alive(key: &impl KeyDetails, life: Option<Duration>, at: Timestamp) -> bool {
+    let (created, at) = (u64::from(key.created_at().as_secs()), u64::from(at.as_secs()));
+    at >= created && end(created, life).is_none_or(|end| at <= end)
+}
+
+fn is_expired(signature: &Signature, made: Timestamp) -> bool {
+    let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default();
+    end(made.as_secs().into(), signature.signature_expiration_time()).is_some_and(|end| end < now)
+}
+
+fn end(from: u64, life: Option<Duration>) -> Option<u64> {
+    life.map(|life| u64::from(life.as_secs())).filter(|life| *life > 0).map(|life| from + life)
+}
+
+/// The parser looks through the whole text again for each line.
+fn check_length(message: &str) -> anyhow::Result<()> {
+    if message.len() > LONGEST_MESSAGE {
+        bail!("it has {} bytes; at most {LONGEST_MESSAGE} are read", message.len());
+    }
+    let lines = message.lines().count();
+    if lines > MOST_LINES {
+        bail!("it has {lines} lines; at most {MOST_LINES} are read");
+    }
+    Ok(())
 }
 
 fn signer(signature: &Signature) -> String {
@@ -95,3 +164,6 @@ fn signer(signature: &Signature) -> String {
 fn or_nobody(names: &[String]) -> String {
     if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
 }
+
+#[cfg(test)]
+mod tests;

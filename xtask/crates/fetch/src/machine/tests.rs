@@ -1,5 +1,6 @@
 //! The whole stage up to the unpacked guest, against a small archive: what is refused, repaired and resolved again.
 
+mod mirrors;
 mod node;
 
 use std::fs;
@@ -160,6 +161,29 @@ fn an_outdated_index_must_not_be_older_than_one_that_was_used() {
     fixture.target.machine.as_mut().unwrap().kernel = "linux-image-x".into();
     fs::remove_file(fixture.options.targets_dir.join("x.lock")).unwrap();
     refused(&fixture, &["older than the one of", "--debian-mirror"]);
+}
+
+#[test]
+fn a_valid_index_must_not_be_older_than_the_lock() {
+    let mut fixture = Fixture::new();
+    lock(&fixture);
+    fixture.date -= SignedDuration::from_hours(1);
+    fixture.publish();
+    fixture.target.machine.as_mut().unwrap().kernel = "linux-image-6.1".into();
+    refused(&fixture, &["older than the one of", "wait until the mirror is updated", "--debian-mirror"]);
+}
+
+#[test]
+fn an_index_must_not_be_older_than_one_that_another_target_used() {
+    let mut fixture = Fixture::new();
+    guest(&fixture).unwrap();
+    fixture.date -= SignedDuration::from_hours(1);
+    fixture.publish();
+    fixture.target.name = "y".into();
+    refused(&fixture, &["older than the one of", "suites.lock"]);
+    fixture.date += SignedDuration::from_hours(2);
+    fixture.publish();
+    guest(&fixture).unwrap();
 }
 
 #[test]

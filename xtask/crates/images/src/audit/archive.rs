@@ -10,6 +10,7 @@ use proc::{Scratch, interrupt};
 use serde::de::DeserializeOwned;
 use tar::EntryType;
 
+use super::budget::{Budget, Stop};
 use super::limits::{Allowance, decompressed, is_compressed};
 use super::{NoImage, Rules, tree};
 
@@ -55,13 +56,15 @@ pub(crate) enum Fault {
     Ambiguous,
     #[error("it is an index in an index in an index …")]
     TooDeep,
+    #[error(transparent)]
+    Stopped(#[from] Stop),
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
 }
 
 impl Archive {
     /// Opens a folder, or a tar file; one that is compressed is written to the cache first.
-    pub(crate) fn open(path: &Path, rules: &Rules) -> anyhow::Result<Archive> {
+    pub(crate) fn open(path: &Path, rules: &Rules, budget: &Budget) -> anyhow::Result<Archive> {
         if path.is_dir() {
             return Ok(Archive::Folder(path.to_owned()));
         }
@@ -76,7 +79,7 @@ impl Archive {
         } else {
             (path.to_owned(), None)
         };
-        let entries = entries(&file).with_context(cannot)?;
+        let entries = entries(&file, budget).with_context(cannot)?;
         if entries.is_empty() {
             return Err(NoImage(path.to_owned(), "it is no tar file".into()).into());
         }
@@ -112,18 +115,19 @@ impl Archive {
     }
 
     /// A whole entry that is short.
-    pub(crate) fn bytes(&self, name: &str) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn bytes(&self, name: &str, budget: &Budget) -> Result<Vec<u8>, Fault> {
         let (content, size) = self.read(name)?;
         if size > LONGEST_JSON {
             return Err(Fault::TooLong);
         }
+        budget.json(size)?;
         let mut bytes = Vec::new();
         content.take(LONGEST_JSON).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    pub(crate) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T, Fault> {
-        Ok(serde_json::from_slice(&self.bytes(name)?)?)
+    pub(crate) fn json<T: DeserializeOwned>(&self, name: &str, budget: &Budget) -> Result<T, Fault> {
+        Ok(serde_json::from_slice(&self.bytes(name, budget)?)?)
     }
 }
 
@@ -141,12 +145,12 @@ fn place(entries: &BTreeMap<String, Place>, name: &str) -> Result<(u64, u64), Fa
 }
 
 fn unpack(from: &Path, to: &Path, max_size: u64) -> io::Result<()> {
-    let allowance = Allowance::of(max_size);
-    let mut content = allowance.limit(decompressed(File::open(from)?)?);
+    // The layers that are in it have a budget of their own.
+    let budget = Budget::of(max_size);
+    let mut content = budget.metered(decompressed(File::open(from)?)?, Budget::unpack);
     let mut out = File::create(to)?;
     let mut buffer = vec![0; 1 << 20];
     loop {
-        interrupt::check().map_err(io::Error::other)?;
         match content.read(&mut buffer)? {
             0 => return Ok(()),
             count => io::Write::write_all(&mut out, &buffer[..count])?,
@@ -155,13 +159,14 @@ fn unpack(from: &Path, to: &Path, max_size: u64) -> io::Result<()> {
 }
 
 /// The entries by name, as far as the file can be read: what is missing at its end is missed by who asks for it.
-fn entries(file: &Path) -> io::Result<BTreeMap<String, Place>> {
+fn entries(file: &Path, budget: &Budget) -> io::Result<BTreeMap<String, Place>> {
     let length = fs::metadata(file)?.len();
     let headers = Allowance::of(0);
     let mut archive = tar::Archive::new(headers.limit(BufReader::new(File::open(file)?)));
     let mut found = BTreeMap::new();
     let mut entries = archive.entries_with_seek()?;
     loop {
+        budget.visit(1)?;
         headers.set(HEADER);
         let Some(Ok(entry)) = entries.next() else { return Ok(found) };
         let Some(name) = name(&entry.path_bytes()) else { continue };

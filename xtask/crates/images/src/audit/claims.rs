@@ -1,17 +1,18 @@
 //! From an archive to the images that it says it holds, with what is wrong before any layer is opened.
 
+use proc::interrupt::Interrupted;
+
 use crate::digest;
 use crate::spec::{self, Config, Descriptor, Index, Manifest, Platform, Saved};
 
 use super::archive::{Archive, Fault};
+use super::budget::{Budget, Stop};
 use super::{Finding, Kind};
 
 const OCI_INDEX: &str = "index.json";
 const DOCKER_MANIFEST: &str = "manifest.json";
 /// An index of indexes of …: nobody makes more than two.
 const DEEPEST: usize = 4;
-/// Images that are looked at in one archive.
-const MOST: usize = 10_000;
 
 /// An image as its manifest describes it.
 #[derive(Debug, Default)]
@@ -49,70 +50,111 @@ pub(crate) struct Claims {
 }
 
 /// The images of an archive; None where it is neither an OCI layout nor a docker archive.
-pub(crate) fn claims(archive: &Archive) -> Option<Claims> {
+///
+/// # Errors
+/// An interrupt. Where the budget does not do, the claims say so and lack the remaining images.
+pub(crate) fn claims(archive: &Archive, budget: &Budget) -> Result<Option<Claims>, Interrupted> {
     let mut claims = Claims::default();
-    if archive.has(OCI_INDEX) {
-        match archive.json::<Index>(OCI_INDEX) {
-            Ok(index) => index.manifests.iter().for_each(|found| claims.follow(archive, found, "", DEEPEST)),
-            Err(fault) => claims.broken(OCI_INDEX, OCI_INDEX, &fault),
-        }
+    let (list, walked) = if archive.has(OCI_INDEX) {
+        (OCI_INDEX, claims.layout(archive, budget))
     } else if archive.has(DOCKER_MANIFEST) {
-        match archive.json::<Vec<Saved>>(DOCKER_MANIFEST) {
-            Ok(saved) => claims.images = saved.iter().map(|saved| docker(archive, saved)).collect(),
-            Err(fault) => claims.broken(DOCKER_MANIFEST, DOCKER_MANIFEST, &fault),
-        }
+        (DOCKER_MANIFEST, claims.saved(archive, budget))
     } else {
-        return None;
+        return Ok(None);
+    };
+    match walked {
+        Ok(()) => {}
+        Err(Fault::Stopped(Stop::Interrupted(interrupted))) => return Err(interrupted),
+        Err(fault) => claims.broken(list, list, &fault),
     }
-    Some(claims)
+    Ok(Some(claims))
 }
 
 impl Claims {
-    fn follow(&mut self, archive: &Archive, found: &Descriptor, named: &str, deepest: usize) {
+    fn layout(&mut self, archive: &Archive, budget: &Budget) -> Result<(), Fault> {
+        let index: Index = archive.json(OCI_INDEX, budget)?;
+        for found in &index.manifests {
+            self.follow(archive, budget, found, "", DEEPEST)?;
+        }
+        Ok(())
+    }
+
+    fn saved(&mut self, archive: &Archive, budget: &Budget) -> Result<(), Fault> {
+        let saved: Vec<Saved> = archive.json(DOCKER_MANIFEST, budget)?;
+        for saved in &saved {
+            self.images.push(docker(archive, budget, saved)?);
+        }
+        Ok(())
+    }
+
+    fn follow(
+        &mut self,
+        archive: &Archive,
+        budget: &Budget,
+        found: &Descriptor,
+        named: &str,
+        deepest: usize,
+    ) -> Result<(), Stop> {
+        budget.open()?;
         let names = [spec::CONTAINERD_NAME, spec::REF_NAME].map(|name| found.annotations.get(name));
         let reference = names.into_iter().flatten().next().map_or(named, String::as_str);
         if found.annotations.contains_key(spec::ATTACHED) {
-            return self.notes.push(format!("{} is attached to an image and no image itself", found.digest));
+            self.notes.push(format!("{} is attached to an image and no image itself", found.digest));
+            return Ok(());
         }
-        if self.images.len() >= MOST {
-            return self.notes.push(format!("there are more than {MOST} images; the rest was not looked at"));
-        }
-        let bytes = match blob(archive, found) {
+        let bytes = match blob(archive, budget, found) {
             Ok(bytes) => bytes,
+            Err(Fault::Stopped(stop)) => return Err(stop),
             // `docker save` and `ctr images export` of one architecture leave the index as it is.
             Err(Fault::Missing) if deepest < DEEPEST => {
                 let platform = found.platform.as_ref().map_or("unknown", |platform| &platform.architecture);
-                return self
-                    .notes
-                    .push(format!("the manifest for {platform}, {}, is not in the archive", found.digest));
+                self.notes.push(format!("the manifest for {platform}, {}, is not in the archive", found.digest));
+                return Ok(());
             }
-            Err(fault) => return self.broken(reference, &found.digest, &fault),
+            Err(fault) => {
+                self.broken(reference, &found.digest, &fault);
+                return Ok(());
+            }
         };
         // The media type may be missing; an index is known by its list.
         match (serde_json::from_slice::<Index>(&bytes), serde_json::from_slice::<Manifest>(&bytes)) {
             (Ok(_), Ok(_)) => self.broken(reference, &found.digest, &Fault::Ambiguous),
             (Ok(_), _) if deepest == 0 => self.broken(reference, &found.digest, &Fault::TooDeep),
             (Ok(index), _) => {
-                index.manifests.iter().for_each(|found| self.follow(archive, found, reference, deepest - 1));
+                for found in &index.manifests {
+                    self.follow(archive, budget, found, reference, deepest - 1)?;
+                }
             }
-            (_, Ok(manifest)) => self.image(archive, reference, found, &manifest),
+            (_, Ok(manifest)) => self.image(archive, budget, reference, found, &manifest)?,
             (_, Err(error)) => self.broken(reference, &found.digest, &error.into()),
         }
+        Ok(())
     }
 
-    fn image(&mut self, archive: &Archive, reference: &str, found: &Descriptor, manifest: &Manifest) {
+    fn image(
+        &mut self,
+        archive: &Archive,
+        budget: &Budget,
+        reference: &str,
+        found: &Descriptor,
+        manifest: &Manifest,
+    ) -> Result<(), Stop> {
         let media_type = &manifest.config.media_type;
         if ![spec::CONFIG, spec::DOCKER_CONFIG, ""].contains(&media_type.as_str()) {
-            return self.notes.push(format!("{} is no image but {media_type}", found.digest));
+            self.notes.push(format!("{} is no image but {media_type}", found.digest));
+            return Ok(());
         }
         // Signatures and statements have an image's configuration and "layers" of their own.
         let other = |layer: &Descriptor| !layer.media_type.is_empty() && !layer.media_type.contains("tar");
         if let Some(layer) = manifest.layers.first().filter(|_| manifest.layers.iter().all(other)) {
-            return self.notes.push(format!("{} is no image but {}", found.digest, layer.media_type));
+            self.notes.push(format!("{} is no image but {}", found.digest, layer.media_type));
+            return Ok(());
         }
         let mut claim = Claim { reference: reference.into(), digest: found.digest.clone(), ..Claim::default() };
-        let diff_ids = match blob(archive, &manifest.config).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)) {
+        let config = blob(archive, budget, &manifest.config).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+        let diff_ids = match config {
             Ok(config) => claim.configured(config, found.platform.as_ref()),
+            Err(Fault::Stopped(stop)) => return Err(stop),
             Err(fault) => {
                 claim.damaged(&format!("the configuration {}", manifest.config.digest), &fault);
                 claim.platform(found.platform.as_ref());
@@ -120,6 +162,7 @@ impl Claims {
             }
         };
         for (number, layer) in manifest.layers.iter().enumerate() {
+            budget.open()?;
             match blob_name(&layer.digest) {
                 Some(name) => claim.layers.push(Claimed {
                     name,
@@ -132,6 +175,7 @@ impl Claims {
         }
         claim.count(diff_ids.len(), manifest.layers.len());
         self.images.push(claim);
+        Ok(())
     }
 
     /// An image of which nothing more is known.
@@ -170,7 +214,10 @@ impl Claim {
     }
 
     fn damaged(&mut self, what: &str, fault: &Fault) {
-        self.finding(format!("{what}: {fault}"));
+        match fault {
+            Fault::Stopped(_) => self.findings.push(Finding::of(Kind::Size, format!("{what}: {fault}"))),
+            _ => self.finding(format!("{what}: {fault}")),
+        }
     }
 
     fn finding(&mut self, message: String) {
@@ -178,12 +225,14 @@ impl Claim {
     }
 }
 
-fn docker(archive: &Archive, saved: &Saved) -> Claim {
+fn docker(archive: &Archive, budget: &Budget, saved: &Saved) -> Result<Claim, Stop> {
     let tags = saved.repo_tags.clone().unwrap_or_default();
     let mut claim = Claim { reference: tags.join(", "), digest: saved.config.clone(), ..Claim::default() };
     let layers = saved.layers.clone().unwrap_or_default();
-    let diff_ids = match archive.json::<Config>(&saved.config) {
+    layers.iter().try_for_each(|_| budget.open())?;
+    let diff_ids = match archive.json::<Config>(&saved.config, budget) {
         Ok(config) => claim.configured(config, None),
+        Err(Fault::Stopped(stop)) => return Err(stop),
         Err(fault) => {
             claim.damaged(&format!("the configuration {}", saved.config), &fault);
             Vec::new()
@@ -193,13 +242,13 @@ fn docker(archive: &Archive, saved: &Saved) -> Claim {
     let diff_ids = diff_ids.into_iter().map(Some).chain(std::iter::repeat(None));
     let layers = layers.into_iter().zip(diff_ids);
     claim.layers = layers.map(|(name, diff_id)| Claimed { name, digest: None, size: None, diff_id }).collect();
-    claim
+    Ok(claim)
 }
 
 /// The bytes of a blob that is JSON, if they are what the descriptor says.
-fn blob(archive: &Archive, descriptor: &Descriptor) -> Result<Vec<u8>, Fault> {
+fn blob(archive: &Archive, budget: &Budget, descriptor: &Descriptor) -> Result<Vec<u8>, Fault> {
     let name = blob_name(&descriptor.digest).ok_or(Fault::Missing)?;
-    let bytes = archive.bytes(&name)?;
+    let bytes = archive.bytes(&name, budget)?;
     let found = digest::of(&bytes);
     if found == descriptor.digest {
         Ok(bytes)

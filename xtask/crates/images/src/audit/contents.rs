@@ -9,6 +9,7 @@ use tar::EntryType;
 use crate::digest::Hashing;
 
 use super::archive::{Archive, HEADER};
+use super::budget::{Budget, drain};
 use super::claims::Claimed;
 use super::limits::{Allowance, decompressed};
 use super::tree::{self, Entry, Tree};
@@ -30,12 +31,12 @@ pub(crate) struct Contents {
     pub(crate) elf_files: u64,
 }
 
-/// Reads the layer with this number into the tree. `left` is what the archive's layers may still unpack to.
+/// Reads the layer with this number into the tree.
 pub(crate) fn read(
     archive: &Archive,
     number: usize,
     layer: &Claimed,
-    left: &Allowance,
+    budget: &Budget,
     tree: &mut Tree,
 ) -> anyhow::Result<Contents> {
     let mut contents = Contents::default();
@@ -49,21 +50,20 @@ pub(crate) fn read(
     if let Some(expected) = layer.size.filter(|expected| *expected != size) {
         contents.damaged(format!("layer {number} has {size} bytes, expected {expected}"));
     }
-    let mut packed = Hashing::new(content);
+    let mut packed = Hashing::new(budget.metered(content, Budget::read));
     let outcome = decompressed(&mut packed).and_then(|content| {
-        let mut plain = Hashing::new(left.limit(content));
-        contents.entries(&mut plain, number, tree)?;
+        let mut plain = Hashing::new(budget.metered(content, Budget::unpack));
+        contents.entries(&mut plain, number, budget, tree)?;
         // After the last entry there may be padding, which belongs to the digest.
-        io::copy(&mut plain, &mut io::sink())?;
+        drain(&mut plain)?;
         Ok(plain.finish().0)
     });
     interrupt::check()?;
+    if let Some(stop) = budget.exceeded() {
+        contents.findings.push(Finding::of(Kind::Size, format!("layer {number}: {stop}")));
+        return Ok(contents);
+    }
     match outcome {
-        Err(_) if left.is_used_up() => {
-            let message = format!("layer {number} unpacks to more than is read of an archive; see --max-size");
-            contents.findings.push(Finding::of(Kind::Size, message));
-            return Ok(contents);
-        }
         Err(error) => contents.damaged(format!("layer {number} cannot be unpacked: {error}")),
         Ok(found) => {
             if let Some(expected) = layer.diff_id.as_ref().filter(|expected| **expected != found) {
@@ -72,7 +72,8 @@ pub(crate) fn read(
         }
     }
     // A decoder may stop before the end; what it left counts as well.
-    let rest = io::copy(&mut packed, &mut io::sink());
+    let rest = drain(&mut packed);
+    interrupt::check()?;
     let (found, _) = packed.finish();
     if let Some(expected) = layer.digest.as_ref().filter(|expected| rest.is_ok() && **expected != found) {
         contents.damaged(format!("layer {number} has the digest {found}, expected {expected}"));
@@ -83,12 +84,12 @@ pub(crate) fn read(
 impl Contents {
     /// Goes through the entries of a tar file. What a header needs is limited by itself: names of any length are kept in
     /// memory while it is read.
-    fn entries(&mut self, content: &mut impl Read, number: usize, tree: &mut Tree) -> io::Result<()> {
+    fn entries(&mut self, content: &mut impl Read, number: usize, budget: &Budget, tree: &mut Tree) -> io::Result<()> {
         let gate = Allowance::of(0);
         let mut archive = tar::Archive::new(gate.limit(content));
         let mut entries = archive.entries()?;
         loop {
-            interrupt::check().map_err(io::Error::other)?;
+            budget.visit(1)?;
             gate.set(HEADER);
             let mut entry = match entries.next() {
                 None => return Ok(()),
@@ -102,6 +103,10 @@ impl Contents {
             };
             gate.set(u64::MAX);
             let path = entry.path_bytes().into_owned();
+            if entry.header().entry_type().is_gnu_sparse() {
+                // Its holes are not in the layer, but are read as zeroes: 1 KiB may stand for 8 EiB of them.
+                budget.unpack(entry.size())?;
+            }
             if tree.len() > MOST_FILES {
                 return Err(io::Error::other(format!("there are more than {MOST_FILES} ELF files")));
             }
@@ -128,9 +133,11 @@ impl Contents {
                 }
                 _ => Entry::Other,
             };
+            // Whole, so that the next read is that of a header.
             drain(&mut entry)?;
             self.elf_files += u64::from(matches!(change, Entry::Elf(_)));
-            tree.apply(number, &parts, change);
+            let looked_at = tree.apply(number, &parts, change);
+            budget.visit(looked_at)?;
         }
     }
 
@@ -146,12 +153,6 @@ impl Contents {
         let message = format!("layer {number}: {path} {what}");
         self.findings.push(Finding { path: Some(path), ..Finding::of(Kind::Path, message) });
     }
-}
-
-/// Reads what is left of an entry, so that the next read is that of a header.
-fn drain(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<()> {
-    io::copy(entry, &mut io::sink())?;
-    Ok(())
 }
 
 /// What the first bytes of a file say about the machine it is for; None for a file that is no ELF file.

@@ -1,4 +1,4 @@
-//! Readers that end before somebody else's file fills the memory or the day, and the compressions of layers.
+//! A reader that limits what is kept in memory, and the compressions of layers.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};

@@ -4,6 +4,7 @@
 //! unpacked or run. What is wrong with an image is a [`Finding`]; an error is only what keeps us from looking.
 
 mod archive;
+mod budget;
 mod claims;
 mod contents;
 mod limits;
@@ -19,8 +20,8 @@ use proc::progress::Phase;
 use serde::Serialize;
 
 use archive::Archive;
+use budget::Budget;
 use claims::{Claim, Claims};
-use limits::Allowance;
 use tree::{Node, Tree};
 
 /// What an audit holds an image against.
@@ -32,7 +33,7 @@ pub struct Rules {
     pub no_processors: Vec<NoProcessor>,
     /// Paths of ELF files that are meant to be what they are: whole ones, or beginnings that end with `*`.
     pub allowed: Vec<String>,
-    /// Bytes that the layers of an archive may unpack to.
+    /// Bytes that the layers of an archive may unpack to. It limits the number of entries as well.
     pub max_size: u64,
     /// Where a compressed archive is unpacked to, for as long as it is read.
     pub cache: PathBuf,
@@ -134,27 +135,28 @@ impl Audit {
 /// # Errors
 /// [`NoImage`], or the file cannot be read; an interrupt (`proc::interrupt::Interrupted` in the chain).
 pub fn audit(file: &Path, rules: &Rules) -> anyhow::Result<Audit> {
-    let archive = Archive::open(file, rules)?;
-    let Some(Claims { images, notes }) = claims::claims(&archive) else {
+    let budget = Budget::of(rules.max_size);
+    let archive = Archive::open(file, rules, &budget)?;
+    let Some(Claims { images, notes }) = claims::claims(&archive, &budget)? else {
         let why = "it has neither an index.json nor a manifest.json".into();
         return Err(NoImage(file.to_owned(), why).into());
     };
     let phase = Phase::start(format!("audit {}", file.display()));
-    let (count, left) = (images.len(), Allowance::of(rules.max_size));
+    let count = images.len();
     let mut audited = Vec::new();
     for (number, claim) in images.into_iter().enumerate() {
         phase.status(format!("image {} of {count}, {} {}", number + 1, claim.reference, claim.architecture));
-        audited.push(image(&archive, claim, &left, rules)?);
+        audited.push(image(&archive, claim, &budget, rules)?);
     }
     Ok(Audit { images: audited, notes })
 }
 
-fn image(archive: &Archive, claim: Claim, left: &Allowance, rules: &Rules) -> anyhow::Result<AuditedImage> {
+fn image(archive: &Archive, claim: Claim, budget: &Budget, rules: &Rules) -> anyhow::Result<AuditedImage> {
     let mut tree = Tree::default();
     let names: Vec<LayerName> = claim.layers.iter().enumerate().map(|(n, l)| layer_name(n, &l.name)).collect();
     let Claim { reference, digest, architecture, variant, os, layers, mut findings, mut notes } = claim;
     for (number, layer) in layers.iter().enumerate() {
-        let contents = contents::read(archive, number, layer, left, &mut tree)?;
+        let contents = contents::read(archive, number, layer, budget, &mut tree)?;
         let of_layer = contents.findings.into_iter();
         findings.extend(of_layer.map(|finding| Finding { layer: Some(names[number].clone()), ..finding }));
     }

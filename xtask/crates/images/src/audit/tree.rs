@@ -38,14 +38,14 @@ pub(crate) enum Entry {
 }
 
 impl Tree {
-    /// Changes the tree as an entry of the layer with this number does.
-    pub(crate) fn apply(&mut self, layer: usize, path: &[Vec<u8>], entry: Entry) {
-        let Some((name, folder)) = path.split_last() else { return };
+    /// Changes the tree as an entry of the layer with this number does. Returns how many files were looked at for it.
+    pub(crate) fn apply(&mut self, layer: usize, path: &[Vec<u8>], entry: Entry) -> u64 {
+        let Some((name, folder)) = path.split_last() else { return 0 };
         if name == OPAQUE {
-            self.remove(folder, |other, node| other.len() > folder.len() && node.layer < layer);
+            self.remove(folder, |other, node| other.len() > folder.len() && node.layer < layer)
         } else if let Some(hidden) = name.strip_prefix(WHITEOUT) {
             let hidden = [folder, &[hidden.to_vec()]].concat();
-            self.remove(&hidden, |_, node| node.layer < layer);
+            self.remove(&hidden, |_, node| node.layer < layer)
         } else {
             let linked = match &entry {
                 Entry::Link(target) => self.files.get(target).cloned(),
@@ -53,11 +53,15 @@ impl Tree {
                 Entry::Folder | Entry::Other => None,
             };
             // A folder stays what it is; everything else replaces a folder with all that is in it.
-            let whole = entry != Entry::Folder;
-            self.remove(path, |other, _| whole || other.len() == path.len());
+            let looked_at = if entry == Entry::Folder {
+                u64::from(self.files.remove(path).is_some())
+            } else {
+                self.remove(path, |_, _| true)
+            };
             if let Some(node) = linked {
                 self.files.insert(path.to_vec(), Node { layer, ..node });
             }
+            looked_at
         }
     }
 
@@ -71,12 +75,16 @@ impl Tree {
         self.files.iter().map(|(path, node)| (shown(path), node))
     }
 
-    fn remove(&mut self, folder: &[Vec<u8>], doomed: impl Fn(&Parts, &Node) -> bool) {
+    /// Removes files at or below a path; returns how many are there.
+    fn remove(&mut self, folder: &[Vec<u8>], doomed: impl Fn(&Parts, &Node) -> bool) -> u64 {
         let below = self.files.range(folder.to_vec()..).take_while(|(path, _)| path.starts_with(folder));
+        let mut looked_at = 0;
+        let below = below.inspect(|_| looked_at += 1);
         let gone: Vec<Parts> = below.filter(|(path, node)| doomed(path, node)).map(|(path, _)| path.clone()).collect();
         for path in gone {
             self.files.remove(&path);
         }
+        looked_at
     }
 }
 

@@ -1,0 +1,55 @@
+//! The newest index of each suite that was used on this machine, so that an older one is refused.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use jiff::Timestamp;
+use proc::progress;
+use proc::store::{self, Kind};
+
+use crate::lock::{Lock, Suite};
+use crate::release::Release;
+
+/// In the cache, next to the indexes; it has the format of a lock without packages.
+const FILE: &str = "suites.lock";
+
+pub(crate) struct Record {
+    pub(crate) file: PathBuf,
+    lock: RefCell<Lock>,
+}
+
+impl Record {
+    /// Reads the record; one that cannot be read is begun anew.
+    pub(crate) fn load(debian: &Path) -> Record {
+        let file = debian.join(FILE);
+        let lock = Lock::load(&file).unwrap_or_else(|error| {
+            progress::say(&format!("note: {error:#}; it is begun anew"));
+            Lock::default()
+        });
+        Record { file, lock: RefCell::new(lock) }
+    }
+
+    /// The date of the newest index of a suite.
+    pub(crate) fn date(&self, suite: &str) -> Option<Timestamp> {
+        self.lock.borrow().suites.get(suite).map(|suite| suite.date)
+    }
+
+    /// Notes an index that was accepted, if it is newer than the noted one.
+    pub(crate) fn add(&self, suite: &str, release: &Release) -> anyhow::Result<()> {
+        if self.date(suite).is_some_and(|noted| noted >= release.date) {
+            return Ok(());
+        }
+        let used = (suite.to_owned(), release.used()?);
+        // Another process notes what it has seen; the lock of the resolved packages has the date as well.
+        let Some(claim) = store::claim(&self.file, Kind::File)? else { return Ok(()) };
+        let mut lock = Lock::load(&self.file).unwrap_or_default();
+        lock.suites = Suite::newest(lock.suites.iter().chain([(&used.0, &used.1)]));
+        let written = claim.file().write_all(lock.text().as_bytes());
+        written.with_context(|| format!("failed to write {}: {}", self.file.display(), store::hint()))?;
+        claim.publish()?;
+        self.lock.replace(lock);
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! Ctrl-C ends an audit in the middle of a layer. A request to end is for the whole process, so this is a process of its
+//! own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use images::Rules;
+use proc::interrupt::{self, Interrupted};
+
+/// A docker archive whose only layer is a sparse file: a hole of 4 EiB.
+fn archive(dir: &std::path::Path) -> PathBuf {
+    let mut hole = tar::Header::new_gnu();
+    hole.set_entry_type(tar::EntryType::GNUSparse);
+    hole.set_path("hole").unwrap();
+    hole.set_size(0);
+    let gnu = hole.as_gnu_mut().unwrap();
+    for number in [&mut gnu.sparse[0].offset, &mut gnu.realsize] {
+        number[0] = 0x80;
+        number[4..].copy_from_slice(&(1_u64 << 62).to_be_bytes());
+    }
+    gnu.sparse[0].numbytes = *b"00000000000\0";
+    hole.set_cksum();
+    let layer = [hole.as_bytes().as_slice(), &[0; 1024]].concat();
+    let mut archive = tar::Builder::new(Vec::new());
+    let manifest = br#"[{"Config": "c", "Layers": ["l"]}]"#.as_slice();
+    let config =
+        br#"{"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}"#.as_slice();
+    for (name, content) in [("manifest.json", manifest), ("c", config), ("l", &layer)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, name, content).unwrap();
+    }
+    let file = dir.join("image.tar");
+    std::fs::write(&file, archive.into_inner().unwrap()).unwrap();
+    file
+}
+
+#[test]
+fn an_interrupt_ends_the_audit_of_a_layer_without_end() {
+    let dir = std::env::temp_dir().join(format!("images-interrupt-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = archive(&dir);
+    interrupt::install().unwrap();
+    let rules = Rules {
+        elf: BTreeMap::new(),
+        no_processors: Vec::new(),
+        allowed: Vec::new(),
+        max_size: u64::MAX,
+        cache: dir.join("cache"),
+    };
+    let audited = std::thread::spawn(move || images::audit(&file, &rules));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!audited.is_finished(), "4 EiB were read within half a second");
+    let asked = Instant::now();
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).unwrap();
+    let error = audited.join().unwrap().unwrap_err();
+    assert!(error.is::<Interrupted>(), "{error:#}");
+    assert!(asked.elapsed() < Duration::from_secs(10));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
