@@ -10,6 +10,7 @@ pub mod exec;
 pub mod hold;
 pub mod host;
 pub mod interrupt;
+pub mod owner;
 pub mod parallel;
 pub mod ports;
 pub mod process;
