@@ -176,6 +176,7 @@ mod tests {
             apiservers: Vec::new(),
             tls,
             token: None,
+            client_certificate_required: false,
             kubeconfig: PathBuf::new(),
             prefix: "/a/b".into(),
             stores: Vec::new(),

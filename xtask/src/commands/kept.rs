@@ -2,8 +2,6 @@
 //!
 //! A cluster's keeper is a living process (`up --foreground`, or a `ci --keep`); with it dies all that it keeps.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +9,7 @@ use anyhow::{Context, anyhow};
 use model::{ClusterInfo, Exit};
 use proc::RunDir;
 use proc::deadline::{OnInterrupt, Probe, until};
+use proc::owner::{Origin, Owner, Status, status};
 use proc::process::Identity;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) name: String,
-    /// `Identity` of the keeper.
+    /// [`Origin`] of the keeper.
     pub(crate) keeper: String,
     pub(crate) logs: PathBuf,
     /// The run's private folder.
@@ -36,10 +35,10 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// A cluster that this process keeps.
-    pub(crate) fn here(name: &str, run: &RunDir, info: &ClusterInfo) -> Kept {
+    pub(crate) fn here(name: &str, run: &RunDir, info: &ClusterInfo, claim: &Owner) -> Kept {
         Kept {
             name: name.to_owned(),
-            keeper: Identity::me().to_string(),
+            keeper: claim.origin().to_string(),
             logs: run.logs(),
             private: run.private().to_owned(),
             info: info.clone(),
@@ -62,7 +61,13 @@ impl Kept {
     pub(crate) fn alive(paths: &Paths, name: &str) -> Option<Kept> {
         let text = std::fs::read(Kept::file(paths, name)).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
-        kept.keeper.parse::<Identity>().ok()?.is_alive().then_some(kept)
+        // The claim may be of a later keeper that is still preparing its cluster.
+        (keeper(paths, name)?.to_string() == kept.keeper).then_some(kept)
+    }
+
+    /// Whether the process is the keeper.
+    pub(crate) fn is_kept_by(&self, process: Identity) -> bool {
+        self.keeper.parse::<Origin>().is_ok_and(|keeper| keeper.is_here() && keeper.process == process)
     }
 
     pub(crate) fn remove(paths: &Paths, name: &str) {
@@ -81,22 +86,10 @@ pub(crate) fn with_name(command: &str, name: &str) -> String {
     if name == "default" { format!("cargo xtask {command}") } else { format!("cargo xtask {command} --name {name}") }
 }
 
-/// Holds a name for one process, as long as the file is open; the process's identity is in it.
-pub(crate) fn claim(paths: &Paths, name: &str, role: &str) -> Result<File, Failure> {
-    let path = claim_file(paths, name, role);
-    let open = || OpenOptions::new().create(true).append(true).open(&path);
-    let mut file =
-        open().with_context(|| format!("failed to open {}", path.display())).or_exit(Exit::Infrastructure)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(Failure::usage(running(name))),
-        Err(TryLockError::Error(error)) => {
-            return Err(anyhow!("failed to lock {}: {error}", path.display())).or_exit(Exit::Infrastructure);
-        }
-    }
-    let written = file.set_len(0).and_then(|()| write!(file, "{}", Identity::me()));
-    written.with_context(|| format!("failed to write {}", path.display())).or_exit(Exit::Infrastructure)?;
-    Ok(file)
+/// Reserves a name for this process, as long as the returned value lives.
+pub(crate) fn claim(paths: &Paths, name: &str, role: &str) -> Result<Owner, Failure> {
+    let claimed = Owner::try_create(&claim_file(paths, name, role)).or_exit(Exit::Infrastructure)?;
+    claimed.ok_or_else(|| Failure::usage(running(name)))
 }
 
 /// Removes the file of a name that is not used again.
@@ -109,9 +102,11 @@ fn claim_file(paths: &Paths, name: &str, role: &str) -> PathBuf {
 }
 
 /// The living keeper of that name, also while it is still preparing its cluster.
-pub(crate) fn keeper(paths: &Paths, name: &str) -> Option<Identity> {
-    let text = std::fs::read_to_string(claim_file(paths, name, KEEPER)).ok()?;
-    text.parse::<Identity>().ok().filter(|keeper| keeper.is_alive())
+pub(crate) fn keeper(paths: &Paths, name: &str) -> Option<Origin> {
+    match status(&claim_file(paths, name, KEEPER)) {
+        Status::Alive(keeper) => keeper,
+        Status::Dead(_) | Status::Unrecorded => None,
+    }
 }
 
 pub(crate) fn stop(keeper: Identity, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
@@ -119,6 +114,16 @@ pub(crate) fn stop(keeper: Identity, on_interrupt: OnInterrupt) -> anyhow::Resul
     Ok(until("the cluster to stop", DOWN_LIMIT, LOOK_EVERY, on_interrupt, || {
         if keeper.is_alive() { Probe::NotYet("its keeper is still running".into()) } else { Probe::Ready(()) }
     })?)
+}
+
+/// The keeper cannot be stopped from here.
+pub(crate) fn elsewhere(name: &str, keeper: &Origin) -> anyhow::Error {
+    anyhow!(
+        "cluster `{name}` cannot be stopped: its keeper runs on another machine or in another container ({}); run `{}` \
+         there",
+        keeper.machine(),
+        down_command(name)
+    )
 }
 
 pub(crate) fn running(name: &str) -> anyhow::Error {

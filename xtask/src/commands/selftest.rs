@@ -314,6 +314,7 @@ impl Field<'_> {
         for profile in cluster.info.profiles.values_mut() {
             let proxy = Proxy::start(profile, make())?;
             profile.apiserver = proxy.url();
+            profile.client_certificate_required = true;
             proxies.push(proxy);
         }
         let rows: Arc<Mutex<Vec<Row>>> = Arc::default();

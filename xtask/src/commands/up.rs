@@ -14,7 +14,7 @@ use proc::deadline::{OnInterrupt, Probe, until};
 use proc::{RunDir, daemon, interrupt, progress, run_dir};
 use targets::Catalogue;
 
-use super::kept::{KEEPER, Kept, claim, down_command, keeper, not_running, running, stop, with_name};
+use super::kept::{KEEPER, Kept, claim, down_command, elsewhere, keeper, not_running, running, stop, with_name};
 use super::{Ready, print, print_json, ready, target};
 use crate::args::{LogsOptions, NameOptions, UpOptions};
 use crate::failure::{Failure, OrExit};
@@ -54,8 +54,9 @@ fn profiles(catalogue: &Catalogue, options: &UpOptions) -> Result<Vec<Profile>, 
 pub(crate) fn down(paths: &Paths, options: &NameOptions) -> Result<Exit, Failure> {
     let name = &options.name;
     match keeper(paths, name) {
+        Some(keeper) if !keeper.is_here() => return Err(Failure::usage(elsewhere(name, &keeper))),
         Some(keeper) => {
-            stop(keeper, OnInterrupt::Stop).or_exit(Exit::Infrastructure)?;
+            stop(keeper.process, OnInterrupt::Stop).or_exit(Exit::Infrastructure)?;
             progress::say(&format!("cluster `{name}` has ended"));
         }
         None if Kept::file(paths, name).exists() => {
@@ -104,7 +105,7 @@ fn detach(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
     let ready = until("the cluster to be ready", KEEPER_LIMIT, LOOK_EVERY, OnInterrupt::Stop, || {
         phase.status(daemon::tail(&log, 1));
         match Kept::alive(paths, &options.name) {
-            Some(kept) if kept.keeper == keeper_process.identity.to_string() => Probe::Ready(kept),
+            Some(kept) if kept.is_kept_by(keeper_process.identity) => Probe::Ready(kept),
             _ if keeper_process.ended().is_none() => Probe::NotYet("its keeper is still preparing it".into()),
             _ => Probe::Hopeless(anyhow!("the cluster did not start:\n{}", daemon::tail(&log, LOG_LINES))),
         }
@@ -137,7 +138,7 @@ fn keep(
     target: &Target,
     profiles: Vec<Profile>,
 ) -> Result<Exit, Failure> {
-    let _claim = claim(paths, &options.name, KEEPER)?;
+    let claim = claim(paths, &options.name, KEEPER)?;
     let ready = ready(paths, catalogue, target, &options.provider, &options.sources, profiles)?;
     let Ready { provider, artifacts, topology, .. } = ready;
     let run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-up-{}", target.name, options.name))
@@ -152,7 +153,7 @@ fn keep(
         ));
     }
     booted.wake_all().or_exit(Exit::Infrastructure)?;
-    let kept = Kept::here(&options.name, &run, &booted.cluster.info);
+    let kept = Kept::here(&options.name, &run, &booted.cluster.info, &claim);
     kept.write(paths).or_exit(Exit::Infrastructure)?;
     tell(&kept, options.json)?;
     let ended = stay(&booted);

@@ -27,6 +27,7 @@ pub(crate) fn profile(tls: &TlsFiles) -> ProfileInfo {
         apiservers: Vec::new(),
         tls: tls.clone(),
         token: None,
+        client_certificate_required: false,
         kubeconfig: PathBuf::new(),
         prefix: "/registry".into(),
         stores: Vec::new(),

@@ -420,6 +420,7 @@ impl Plan<'_> {
             apiservers: ports.iter().copied().map(url).collect(),
             tls: self.pki.admin.clone(),
             token: Some(self.pki.token.clone()),
+            client_certificate_required: false,
             kubeconfig,
             prefix: profile.prefix.clone(),
             stores: stores.collect(),

@@ -184,7 +184,7 @@ fn finish_removals(dir: &Path) {
 
 fn is_unfinished(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with('.') || name.starts_with("new-") || name.ends_with(".part")
+    name.starts_with('.') || name.ends_with(".part")
 }
 
 fn entry(kind: &str, what: &str, path: PathBuf) -> Entry {

@@ -93,6 +93,9 @@ pub struct ProfileInfo {
     /// emulator runs it, that is a sixth of all that the apiserver does.
     #[serde(default)]
     pub token: Option<PathBuf>,
+    /// The server at `apiserver` refuses clients without a certificate, also with a token: a client shows both.
+    #[serde(default)]
+    pub client_certificate_required: bool,
     pub kubeconfig: PathBuf,
     /// `--etcd-prefix`, with a leading slash and without a trailing one.
     pub prefix: String,
@@ -232,6 +235,7 @@ mod tests {
             apiservers: Vec::new(),
             tls,
             token: None,
+            client_certificate_required: false,
             kubeconfig: PathBuf::new(),
             prefix: "/registry".into(),
             stores,

@@ -11,6 +11,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use model::TlsFiles;
 use tls::ClientConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -26,7 +27,8 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Listens on a free port; `serve` has each connection until its end. The server's certificate lies beside `ca`.
+    /// Listens on a free port for clients with a certificate that `ca` has signed; `serve` has each connection until its
+    /// end. The server's certificate is in the folder of `ca`.
     pub(crate) fn open<F>(
         ca: &Path,
         serve: impl Fn(TlsStream<TcpStream>) -> F + Send + Sync + 'static,
@@ -35,8 +37,8 @@ impl Door {
         F: Future<Output = ()> + Send + 'static,
     {
         tls::install();
-        let beside = |name: &str| ca.with_file_name(name);
-        let acceptor = TlsAcceptor::from(Arc::new(tls::server(&beside("server.crt"), &beside("server.key"))?));
+        let (cert, key) = (ca.with_file_name("server.crt"), ca.with_file_name("server.key"));
+        let acceptor = TlsAcceptor::from(Arc::new(tls::server(&TlsFiles { ca: ca.to_owned(), cert, key })?));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()

@@ -1,7 +1,8 @@
 //! A TLS reverse proxy in front of one apiserver, over HTTP/1.1 and HTTP/2 as the client chooses.
 //!
-//! What no mutant touches passes as it came: status, headers, and the body piece by piece. Credentials pass as well; the
-//! proxy shows the server the administrator's certificate, which counts only where the client shows no token.
+//! What no mutant touches passes as it came: status, headers, and the body piece by piece. The proxy serves only clients
+//! with a certificate of the run's CA. Their tokens pass. A certificate cannot pass, because TLS ends here: where the
+//! profile has no token the proxy shows the server the administrator's certificate.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -44,9 +45,13 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Forwards to the profile's apiserver, whose certificate it has.
+    /// Forwards to the profile's apiserver, whose certificate it has. Clients need a certificate: see
+    /// [`ProfileInfo::client_certificate_required`].
     pub fn start(profile: &ProfileInfo, change: Change) -> anyhow::Result<Proxy> {
-        let tls = tls::client(&profile.tls, tls::Alpn::Unset)?;
+        let tls = match profile.token {
+            Some(_) => tls::without_certificate(&profile.tls.ca, tls::Alpn::Unset)?,
+            None => tls::client(&profile.tls, tls::Alpn::Unset)?,
+        };
         let shared = Arc::new(Shared {
             base: profile.apiserver.clone(),
             over_1: upstream(tls.clone(), false),

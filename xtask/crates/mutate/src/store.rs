@@ -50,7 +50,8 @@ enum Direction {
 }
 
 impl StoreProxy {
-    /// Forwards to the store, whose certificate it has.
+    /// Forwards to the store, whose certificate it has. The store has no tokens: the proxy shows it the administrator's
+    /// certificate, and serves only clients with a certificate of the same CA.
     pub fn start(store: &StoreInfo, change: StoreChange) -> anyhow::Result<StoreProxy> {
         let upstream = upstream(tls::client(&store.tls, tls::Alpn::Unset)?, true);
         let shared = Arc::new(Shared { base: store.endpoint.clone(), upstream, change: Mutex::new(change) });

@@ -11,6 +11,7 @@ pub mod foreign;
 pub mod hold;
 pub mod host;
 pub mod interrupt;
+pub mod owner;
 pub mod parallel;
 pub mod ports;
 pub mod process;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::owner::{Origin, Owner, Status, status};
 use crate::process::Identity;
 
 const EVENTS: &str = "events.jsonl";
@@ -28,6 +29,8 @@ pub struct RunDir {
     id: String,
     public: PathBuf,
     private: PathBuf,
+    /// None after the end.
+    owner: Option<Owner>,
     keep: bool,
 }
 
@@ -37,19 +40,20 @@ impl RunDir {
         sweep(cache);
         fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
         new_name(&format!("{}-{label}", stamp()), reports, |id| {
-            let Some(private) = new_private(cache, id)? else { return Ok(None) };
+            let Some((private, owner)) = new_private(cache, id)? else { return Ok(None) };
             // Both must be new: two checkouts may share a cache, and two caches a folder of reports.
             let public = reports.join(id);
             if !make_new(&public, 0o777, "the run folder")? {
                 let _ = fs::remove_dir_all(&private);
                 return Ok(None);
             }
-            RunDir::at(id.to_owned(), &public, &private).map(Some)
+            RunDir::at(id.to_owned(), &public, &private, owner).map(Some)
         })
     }
 
-    fn at(id: String, public: &Path, private: &Path) -> anyhow::Result<RunDir> {
-        let run = RunDir { id, public: absolute(public)?, private: absolute(private)?, keep: false };
+    fn at(id: String, public: &Path, private: &Path, owner: Owner) -> anyhow::Result<RunDir> {
+        let (public, private) = (absolute(public)?, absolute(private)?);
+        let run = RunDir { id, public, private, owner: Some(owner), keep: false };
         fs::create_dir_all(run.logs()).with_context(|| writable_hint("the folder for logs", &run.logs()))?;
         Ok(run)
     }
@@ -169,20 +173,22 @@ impl Together {
     pub fn run(&self, name: &str) -> anyhow::Result<RunDir> {
         let public = self.public.join(name);
         let label = format!("{}-{name}", stamp());
-        let private = new_name(&label, &self.cache.join(PRIVATE), |id| new_private(&self.cache, id))?;
+        let (private, owner) = new_name(&label, &self.cache.join(PRIVATE), |id| new_private(&self.cache, id))?;
         if !make_new(&public, 0o777, "the run folder")? {
             let _ = fs::remove_dir_all(&private);
             bail!("there is a run {} already", public.display());
         }
-        RunDir::at(format!("{}/{name}", self.id), &public, &private)
+        RunDir::at(format!("{}/{name}", self.id), &public, &private, owner)
     }
 }
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        if !self.keep {
-            // Whatever cannot be removed now is removed by the next run's sweep.
-            let _ = fs::remove_dir_all(&self.private);
+        match self.owner.take() {
+            // Another process would sweep the folder.
+            Some(owner) if self.keep => owner.keep(),
+            // The next run's sweep removes what cannot be removed now.
+            _ => drop(fs::remove_dir_all(&self.private)),
         }
     }
 }
@@ -190,31 +196,48 @@ impl Drop for RunDir {
 /// A private folder for something short that belongs to no run. Dropping it removes it; what a killed harness leaves is
 /// ended and removed by [`sweep`].
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct Scratch {
+    path: PathBuf,
+    published: bool,
+    /// Locked until the folder is removed.
+    _owner: Owner,
+}
 
 impl Scratch {
     /// Makes `<cache>/run/<UTC time>-<label>`; first removes what dead runs left there.
     pub fn create(cache: &Path, label: &str) -> anyhow::Result<Scratch> {
         sweep(cache);
         let label = format!("{}-{label}", stamp());
-        let made = new_name(&label, &cache.join(PRIVATE), |id| new_private(cache, id))?;
-        absolute(&made).map(Scratch)
+        let (path, owner) = new_name(&label, &cache.join(PRIVATE), |id| new_private(cache, id))?;
+        Ok(Scratch { path: absolute(&path)?, published: false, _owner: owner })
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Moves the folder to `to`, where it stays. After an error it is removed.
+    pub fn publish(mut self, to: &Path) -> std::io::Result<()> {
+        fs::rename(&self.path, to)?;
+        // A new folder may have the old name already.
+        self.published = true;
+        // It has no owner there.
+        let _ = fs::remove_file(to.join(OWNER));
+        Ok(())
     }
 
     /// The file in which daemons are noted, for [`sweep`].
     pub fn ledger(&self) -> PathBuf {
-        self.0.join(LEDGER)
+        self.path.join(LEDGER)
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Whatever cannot be removed now is removed by the next run's sweep.
-        let _ = fs::remove_dir_all(&self.0);
+        if !self.published {
+            // The next run's sweep removes what cannot be removed now.
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 }
 
@@ -243,24 +266,30 @@ pub fn write_private_file(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     write().with_context(|| format!("failed to write {}", file.display()))
 }
 
-/// Ends the processes and removes the private folders below the cache of runs whose harness is dead.
+/// Ends the processes and removes the private folders below the cache of runs whose harness is dead; see
+/// [`crate::owner`].
 ///
 /// Only `kill -9` of the harness, or a power cut, leaves any. Never fails: it must not stand in a new run's way.
 pub fn sweep(cache: &Path) {
     let Ok(runs) = fs::read_dir(cache.join(PRIVATE)) else { return };
     for run in runs.flatten().map(|entry| entry.path()) {
-        let owner = fs::read_to_string(run.join(OWNER)).ok().and_then(|text| text.parse::<Identity>().ok());
-        match owner {
-            Some(owner) if owner.is_alive() => continue,
-            Some(_) => {}
+        match status(&run.join(OWNER)) {
+            Status::Alive(_) => continue,
+            Status::Dead(owner) => kill_daemons(&run, &owner),
             // A run that is being created has no owner file for a moment; an abandoned one has none for long.
-            None if is_young(&run) => continue,
-            None => {}
+            Status::Unrecorded if is_young(&run) => continue,
+            Status::Unrecorded => {}
         }
-        let ledger = fs::read_to_string(run.join(LEDGER)).unwrap_or_default();
-        ledger.lines().filter_map(|line| line.parse::<Identity>().ok()).for_each(Identity::kill_group);
         // Tried again by the next run.
         let _ = fs::remove_dir_all(&run);
+    }
+}
+
+/// The numbers of daemons that ran elsewhere are those of other processes here.
+fn kill_daemons(run: &Path, owner: &Origin) {
+    if owner.is_here() {
+        let ledger = fs::read_to_string(run.join(LEDGER)).unwrap_or_default();
+        ledger.lines().filter_map(|line| line.parse::<Identity>().ok()).for_each(Identity::kill_group);
     }
 }
 
@@ -289,16 +318,16 @@ fn new_name<T>(
     bail!("a thousand runs named {name} exist in {}", folder.display())
 }
 
-/// A private folder with this name that says whose it is; none if it exists.
-fn new_private(cache: &Path, id: &str) -> anyhow::Result<Option<PathBuf>> {
+/// A private folder with this name, and its owner, this process; none if it exists.
+fn new_private(cache: &Path, id: &str) -> anyhow::Result<Option<(PathBuf, Owner)>> {
     let root = cache.join(PRIVATE);
     make_private_dir(&root)?;
     let private = root.join(id);
     if !make_new(&private, 0o700, "the private folder")? {
         return Ok(None);
     }
-    write_private_file(&private.join(OWNER), Identity::me().to_string().as_bytes())?;
-    Ok(Some(private))
+    let owner = Owner::create(&private.join(OWNER), Origin::to_bytes)?;
+    Ok(Some((private, owner)))
 }
 
 /// Makes one folder; false if it exists.
@@ -403,8 +432,11 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         sweep(&root);
         assert!(path.exists(), "the folder of a process that lives was swept");
-        drop(both);
-        assert!(!path.exists());
+        let [first, second] = both;
+        first.publish(&root.join("published")).unwrap();
+        assert_eq!(fs::read_dir(root.join("published")).unwrap().count(), 0);
+        drop(second);
+        assert_eq!(fs::read_dir(root.join(PRIVATE)).unwrap().count(), 0);
         fs::remove_dir_all(root).unwrap();
     }
 

@@ -80,7 +80,11 @@ impl Identity {
             return Ok(Identity { tls: tls::client(&profile.tls, tls::Alpn::Unset)?, authorization: None });
         };
         let token = std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))?;
-        let tls = tls::without_certificate(&profile.tls.ca, tls::Alpn::Unset)?;
+        let tls = if profile.client_certificate_required {
+            tls::client(&profile.tls, tls::Alpn::Unset)?
+        } else {
+            tls::without_certificate(&profile.tls.ca, tls::Alpn::Unset)?
+        };
         Ok(Identity { tls, authorization: Some(format!("Bearer {}", token.trim())) })
     }
 }

@@ -14,6 +14,7 @@ use rustls::client::WantsClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{ConfigBuilder, RootCertStore, ServerConfig};
 
 /// Application protocols offered in the handshake, in order of preference.
@@ -35,10 +36,8 @@ pub fn install() {
 
 /// A configuration that trusts only `files.ca` and shows `files.cert`.
 pub fn client(files: &TlsFiles, alpn: Alpn) -> anyhow::Result<ClientConfig> {
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .with_context(|| format!("failed to read the private key {}", files.key.display()))?;
     let config = trusting(&files.ca)?
-        .with_client_auth_cert(certificates(&files.cert)?, key)
+        .with_client_auth_cert(certificates(&files.cert)?, private_key(&files.key)?)
         .with_context(|| format!("{} does not fit {}", files.cert.display(), files.key.display()))?;
     Ok(offering(config, alpn))
 }
@@ -48,29 +47,40 @@ pub fn without_certificate(ca: &Path, alpn: Alpn) -> anyhow::Result<ClientConfig
     Ok(offering(trusting(ca)?.with_no_client_auth(), alpn))
 }
 
-/// A server's configuration with this certificate, for HTTP/2 and HTTP/1.1; clients need no certificate.
-pub fn server(cert: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
-    let private = PrivateKeyDer::from_pem_file(key)
-        .with_context(|| format!("failed to read the private key {}", key.display()))?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+/// A server's configuration for HTTP/2 and HTTP/1.1, which shows `files.cert`. It refuses clients without a certificate
+/// that `files.ca` has signed: every local user can connect to a port of the loopback.
+pub fn server(files: &TlsFiles) -> anyhow::Result<ServerConfig> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&files.ca)?), Arc::clone(&provider))
+        .build()
+        .with_context(|| format!("clients cannot be verified with {}", files.ca.display()))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .context("ring offers no protocol version")?
-        .with_no_client_auth()
-        .with_single_cert(certificates(cert)?, private)
-        .with_context(|| format!("{} does not fit {}", cert.display(), key.display()))?;
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certificates(&files.cert)?, private_key(&files.key)?)
+        .with_context(|| format!("{} does not fit {}", files.cert.display(), files.key.display()))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
 fn trusting(ca: &Path) -> anyhow::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("ring offers no protocol version")?;
+    Ok(config.with_root_certificates(roots(ca)?))
+}
+
+fn roots(ca: &Path) -> anyhow::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(ca)? {
         roots.add(certificate).with_context(|| format!("{} is no usable CA certificate", ca.display()))?;
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .context("ring offers no protocol version")?;
-    Ok(config.with_root_certificates(roots))
+    Ok(roots)
+}
+
+fn private_key(file: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_file(file).with_context(|| format!("failed to read the private key {}", file.display()))
 }
 
 fn offering(mut config: ClientConfig, alpn: Alpn) -> ClientConfig {

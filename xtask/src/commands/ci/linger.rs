@@ -55,7 +55,7 @@ fn keep(setting: &Setting<'_>, booted: &Booted, run: &RunDir) -> anyhow::Result<
     let name = run.id().replace('/', ".");
     std::fs::create_dir_all(paths.clusters())?;
     let claim = kept::claim(paths, &name, kept::KEEPER).map_err(|failure| failure.error)?;
-    Kept::here(&name, run, &booted.cluster.info).write(paths)?;
+    Kept::here(&name, run, &booted.cluster.info, &claim).write(paths)?;
     progress::say(&format!(
         "the VM stays until Ctrl-C or `{}`; meanwhile `{}` and `{}`",
         kept::down_command(&name),

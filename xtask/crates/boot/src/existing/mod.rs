@@ -236,6 +236,7 @@ fn profile(request: &Request<'_>, access: &Access, tls: TlsFiles, token: Option<
         apiservers: Vec::new(),
         tls,
         token,
+        client_certificate_required: false,
         kubeconfig: request.kubeconfig.to_owned(),
         prefix: request.prefix.to_owned(),
         stores: vec![StoreInfo {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use anyhow::Context;
 use model::{Action, Control, ControlError, StoreInfo};
+use proc::owner::Owner;
 use proc::{RunDir, Will, interrupt};
 
 use super::engine::{Engine, Sysctls};
@@ -38,6 +39,8 @@ pub(super) struct Clusters {
     /// As they were.
     sysctls: Sysctls,
     nodes: Mutex<Vec<Node>>,
+    /// The locked notes of the nodes.
+    owners: Mutex<Vec<Owner>>,
     /// What runs in all of them, but for their services.
     processes: OnceLock<Processes>,
     /// Deletes them when this process dies.
@@ -59,6 +62,7 @@ impl Clusters {
             image: image.clone(),
             sysctls: engine.sysctls.clone(),
             nodes: Mutex::default(),
+            owners: Mutex::default(),
             processes: OnceLock::new(),
             will: Mutex::new(Some(Will::make(&will)?)),
             ended: AtomicBool::new(false),
@@ -67,7 +71,8 @@ impl Clusters {
 
     /// From now on it is to be deleted.
     pub(super) fn add(&self, node: &Node) -> anyhow::Result<()> {
-        ledger::note(&self.cache, &node.name, &self.sysctls)?;
+        let owner = ledger::note(&self.cache, &node.name, &self.sysctls)?;
+        self.owners.lock().unwrap_or_else(|e| e.into_inner()).push(owner);
         self.lock().push(node.clone());
         Ok(())
     }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::Context;
 use proc::RunDir;
 use proc::exec;
-use proc::process::Identity;
+use proc::owner::{self, Origin, Owner};
 use proc::progress;
-use proc::run_dir::{make_private_dir, write_private_file};
-use serde::{Deserialize, Serialize};
+use proc::run_dir::make_private_dir;
+use serde::Deserialize;
+use serde_json::json;
 use xshell::{Shell, cmd};
 
 use super::config::RUN;
@@ -22,9 +23,9 @@ const FOLDER: &str = "kind";
 const DELETE: Duration = Duration::from_secs(120);
 
 /// A cluster, and who has to delete it.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 struct Note {
-    /// `Identity` of the process.
+    /// [`Origin`] of the process, which locks the note.
     keeper: String,
     /// What kubelet changes, as it was before.
     sysctls: Sysctls,
@@ -51,10 +52,12 @@ fn profile(cluster: &str) -> &str {
     cluster.splitn(4, '-').nth(3).unwrap_or_default()
 }
 
-pub(super) fn note(cache: &Path, name: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
+/// Notes a cluster of this process, which owns it as long as the returned value lives.
+pub(super) fn note(cache: &Path, name: &str, sysctls: &[(String, String)]) -> anyhow::Result<Owner> {
     make_private_dir(&cache.join(FOLDER))?;
-    let note = Note { keeper: Identity::me().to_string(), sysctls: sysctls.to_vec() };
-    write_private_file(&file(cache, name), &serde_json::to_vec(&note)?)
+    let content =
+        |origin: &Origin| json!({ "keeper": origin.to_string(), "sysctls": sysctls }).to_string().into_bytes();
+    Owner::create(&file(cache, name), content)
 }
 
 /// What the machine is set back to in the end: another run may have changed already what was found.
@@ -88,8 +91,8 @@ pub(super) fn set_back(cache: &Path, name: &str, sysctls: &[(String, String)], i
         return Ok(());
     }
     engine::restore(image, sysctls).inspect_err(|_| {
-        // The error at hand says what is to be done.
-        let _ = note(cache, name, sysctls);
+        // The error at hand says what is to be done. The note is without a living owner at once.
+        drop(note(cache, name, sysctls));
     })?;
     engine::drop_network()
 }
@@ -115,7 +118,8 @@ pub(super) fn delete(cache: &Path, kind: &Path, name: &str) -> anyhow::Result<()
 /// Deletes the clusters of runs that are dead, and sets back what kubelet changed when nobody else has one. The image is one
 /// that the engine has now: it may be another engine than that of the dead.
 pub(super) fn sweep(cache: &Path, kind: &Path, image: &str) -> anyhow::Result<()> {
-    let dead: Vec<(String, Note)> = notes(cache).into_iter().filter(|(_, note)| !is_kept(note)).collect();
+    let dead: Vec<(String, Note)> =
+        notes(cache).into_iter().filter(|(name, note)| !is_kept(&file(cache, name), note)).collect();
     for (name, _) in &dead {
         delete(cache, kind, name)?;
         progress::say(&format!("note: deleted the cluster {name} of a run that ended without doing so"));
@@ -126,8 +130,8 @@ pub(super) fn sweep(cache: &Path, kind: &Path, image: &str) -> anyhow::Result<()
     }
 }
 
-fn is_kept(note: &Note) -> bool {
-    note.keeper.parse::<Identity>().is_ok_and(Identity::is_alive)
+fn is_kept(file: &Path, note: &Note) -> bool {
+    owner::is_alive(file, note.keeper.parse::<Origin>().ok().as_ref())
 }
 
 /// What cannot be read was cut off when it was written: no cluster was made then.

@@ -379,7 +379,7 @@ impl Job<'_> {
         guest.trim()?;
         let mut qmp = guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner());
         qmp.save(&draft.state().display().to_string(), self.machine.lost_timers.as_ref())?;
-        let size = place.save(&draft, self.run, &self.folders(), factor)?;
+        let size = place.save(draft, self.run, &self.folders(), factor)?;
         qmp.resume()?;
         drop(qmp);
         guest.set_clock()?;

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use proc::RunDir;
 use proc::hold;
 use proc::run_dir::{make_private_dir, write_private_file};
+use proc::{RunDir, Scratch};
 use ring::digest::{Context as Sha, SHA256};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
@@ -58,6 +58,7 @@ pub(crate) struct Snapshot {
 
 /// Where snapshots lie, and under which key one is looked for.
 pub(crate) struct Place {
+    cache: PathBuf,
     root: PathBuf,
     key: String,
     title: String,
@@ -73,7 +74,7 @@ impl Place {
             sha.update(input.as_bytes());
         }
         let key = sha.finish().as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        Place { root: cache.join(FOLDER), key, title }
+        Place { cache: cache.to_owned(), root: cache.join(FOLDER), key, title }
     }
 
     /// The snapshot, if there is one; the error says why one that exists cannot be used.
@@ -112,21 +113,22 @@ impl Place {
     }
 
     /// Makes the snapshot of a VM that was written to [`Draft::state`].
-    pub(crate) fn save(&self, draft: &Draft, run: &RunDir, folders: &[String], factor: f64) -> anyhow::Result<u64> {
-        let state = draft.dir.join(STATE);
+    pub(crate) fn save(&self, draft: Draft, run: &RunDir, folders: &[String], factor: f64) -> anyhow::Result<u64> {
+        let made = draft.0.path();
+        let state = draft.state();
         fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         let state = checksum(&state)?;
         for folder in folders {
-            copy_tree(&run.private().join(folder), &draft.dir.join(PRIVATE).join(folder))?;
+            copy_tree(&run.private().join(folder), &made.join(PRIVATE).join(folder))?;
         }
-        let logs = draft.dir.join(LOGS);
+        let logs = made.join(LOGS);
         make_private_dir(&logs)?;
         logs_of(folders, &run.logs())?.iter().try_for_each(|log| copy_into(log, &logs))?;
         let meta = Meta { format: FORMAT, key: self.key.clone(), title: self.title.clone(), factor, state };
-        write_private_file(&draft.dir.join(META), &serde_json::to_vec_pretty(&meta)?)?;
-        let size = size(&draft.dir);
+        write_private_file(&made.join(META), &serde_json::to_vec_pretty(&meta)?)?;
+        let size = size(made);
         let dir = self.root.join(&self.key);
-        match fs::rename(&draft.dir, &dir) {
+        match draft.0.publish(&dir) {
             // Another run of the same was faster; its snapshot is as good.
             Err(_) if dir.join(META).exists() => {}
             moved => moved.with_context(|| format!("failed to move the snapshot to {}", dir.display()))?,
@@ -138,21 +140,7 @@ impl Place {
     /// A new folder that becomes the snapshot, or is removed.
     pub(crate) fn draft(&self) -> anyhow::Result<Draft> {
         make_private_dir(&self.root)?;
-        self.sweep();
-        let dir = self.root.join(format!("new-{}-{}", self.key, std::process::id()));
-        make_private_dir(&dir)?;
-        Ok(Draft { dir })
-    }
-
-    /// Removes the drafts of dead runs.
-    fn sweep(&self) {
-        for draft in fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            let name = draft.file_name().to_string_lossy().into_owned();
-            let Some(pid) = name.strip_prefix("new-").and_then(|rest| rest.rsplit('-').next()) else { continue };
-            if pid.parse().ok().and_then(proc::process::Identity::of).is_none() {
-                let _ = fs::remove_dir_all(draft.path());
-            }
-        }
+        Scratch::create(&self.cache, "snapshot").map(Draft)
     }
 
     /// Keeps all snapshots together within the budget; this one stays.
@@ -178,21 +166,14 @@ impl Place {
     }
 }
 
-/// A snapshot that is being made. Dropping it removes what was not moved into place.
-pub(crate) struct Draft {
-    dir: PathBuf,
-}
+/// A snapshot that is being made. Dropping it removes what was not moved into place; what a killed process leaves is
+/// swept as the remains of a run.
+pub(crate) struct Draft(Scratch);
 
 impl Draft {
     /// Where QEMU writes the devices' state.
     pub(crate) fn state(&self) -> PathBuf {
-        self.dir.join(STATE)
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir);
+        self.0.path().join(STATE)
     }
 }
 

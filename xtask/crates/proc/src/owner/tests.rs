@@ -1,0 +1,190 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+use crate::daemon::{Daemon, Spec};
+use crate::deadline::{OnInterrupt, Probe, until};
+use crate::exec::{self, Shell, cmd};
+use crate::run_dir::{RunDir, sweep};
+
+/// The cache of [`owns_a_run`].
+const CACHE: &str = "ARCHPROOF_TEST_OWNER_CACHE";
+const LIMIT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+fn temp(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("proc-owner-{name}-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn daemon(dir: &Path, command: &[&str]) -> Daemon {
+    Daemon::start(Spec {
+        name: "test".into(),
+        program: command[0].into(),
+        args: command[1..].iter().map(ToString::to_string).collect(),
+        env: BTreeMap::from([(CACHE.into(), dir.display().to_string())]),
+        dir: None,
+        log: dir.join("log"),
+        ledger: dir.join("ledger"),
+    })
+    .unwrap()
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let probe = || if done() { Probe::Ready(()) } else { Probe::NotYet("not yet".into()) };
+    until(what, LIMIT, LOOK_EVERY, OnInterrupt::Stop, probe).unwrap();
+}
+
+fn place(boot_id: &str, pid_namespace: u64, machine: &str) -> Place {
+    Place { boot_id: boot_id.into(), pid_namespace, machine: machine.into() }
+}
+
+#[test]
+fn records_of_this_and_of_older_versions_are_read() {
+    let process = Identity { pid: 7, started: 9 };
+    let here = Origin { process, place: Some(place("b-1", 4, "host/id")), locked: true };
+    assert_eq!(here.to_string(), "7 9 b-1 4 host/id locked");
+    assert_eq!(here.to_string().parse(), Ok(here.clone()));
+    let unlocked = Origin { locked: false, ..here };
+    assert_eq!(unlocked.to_string().parse(), Ok(unlocked));
+    assert_eq!("7 9\n".parse(), Ok(Origin { process, place: None, locked: false }));
+    for damaged in ["", "7", "7 9 b-1", "7 9 b-1 x host/id locked", "7 9 b-1 4 host/id locked more"] {
+        assert!(damaged.parse::<Origin>().is_err(), "{damaged}");
+    }
+}
+
+#[test]
+fn an_owner_elsewhere_is_dead_only_where_that_is_known() {
+    let here = place("boot", 1, "host/id");
+    let (living, gone) = (Identity::me(), Identity { started: Identity::me().started + 1, ..Identity::me() });
+    let free = (Lock::Free, true);
+    let unlocked = (Lock::Free, false);
+    let unknown = (Lock::Unknown, false);
+    // Whether locks are known on all machines matters only for other machines.
+    for (process, place, (lock, locked), reach, alive) in [
+        (gone, &here, (Lock::Held, true), true, true),
+        (living, &here, free, true, false),
+        (living, &here, unlocked, true, true),
+        (gone, &here, unlocked, true, false),
+        (living, &here, unknown, true, true),
+        (gone, &here, unknown, true, false),
+        (gone, &place("boot", 2, "host/id"), (Lock::Held, true), true, true),
+        (gone, &place("boot", 2, "host/id"), free, false, false),
+        (gone, &place("boot", 2, "host/id"), unlocked, true, true),
+        (gone, &place("boot", 2, "host/id"), unknown, true, true),
+        (living, &place("earlier", 1, "host/id"), free, false, false),
+        (living, &place("earlier", 1, "host/id"), unknown, false, false),
+        (gone, &place("other", 1, "other/id"), (Lock::Held, true), false, true),
+        (gone, &place("other", 1, "other/id"), free, true, false),
+        (gone, &place("other", 1, "other/id"), free, false, true),
+        (gone, &place("other", 1, "other/id"), unlocked, true, true),
+        (gone, &place("other", 1, "other/id"), unknown, true, true),
+    ] {
+        let origin = Origin { process, place: Some(place.clone()), locked };
+        assert_eq!(origin.is_alive(lock, Some(&here), || reach), alive, "{origin:?}, {lock:?}, {reach}");
+    }
+}
+
+#[test]
+fn mounts_whose_locks_may_be_of_one_machine_are_found() {
+    let mounts = "22 1 0:21 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                  30 22 0:40 / /a rw - nfs4 server:/a rw,vers=4.2,local_lock=none,addr=10.0.0.1\n\
+                  31 22 0:41 / /b rw - nfs server:/b rw,vers=3,nolock,local_lock=all,addr=10.0.0.1\n\
+                  32 22 0:42 / /c rw master:2 - fuse.sshfs server: rw,user_id=0\n\
+                  33 22 0:43 / /d rw - virtiofs home rw\n\
+                  34 22 0:44 / /e rw - cifs //server/e rw,nobrl\n";
+    let found: Vec<u32> = mounts_with_local_locks(mounts).map(rustix::fs::minor).collect();
+    assert_eq!(found, [41, 42, 43, 44]);
+}
+
+#[test]
+fn one_owner_has_a_file_until_it_drops_it() {
+    let dir = temp("claim");
+    let file = dir.join("owner");
+    assert_eq!(status(&file), Status::Unrecorded);
+    let owner = Owner::try_create(&file).unwrap().unwrap();
+    assert!(owner.origin().is_here());
+    assert_eq!(status(&file), Status::Alive(Some(owner.origin().clone())));
+    assert!(Owner::try_create(&file).unwrap().is_none());
+    let origin = owner.origin().clone();
+    drop(owner);
+    assert_eq!(status(&file), Status::Dead(origin));
+    assert!(Owner::try_create(&file).unwrap().is_some());
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn an_owner_that_has_not_written_its_record_is_alive() {
+    let dir = temp("unwritten");
+    let file = File::create_new(dir.join("owner")).unwrap();
+    assert_eq!(status(&dir.join("owner")), Status::Unrecorded);
+    file.lock().unwrap();
+    assert_eq!(status(&dir.join("owner")), Status::Alive(None));
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_child_process_does_not_inherit_the_lock() {
+    let dir = temp("inherit");
+    let file = dir.join("owner");
+    let owner = Owner::create(&file, Origin::to_bytes).unwrap();
+    let mut child = daemon(&dir, &["/bin/sleep", "600"]);
+    drop(owner);
+    assert!(matches!(status(&file), Status::Dead(_)), "{:?}", status(&file));
+    assert!(child.ended().is_none());
+    drop(child);
+    fs::remove_dir_all(dir).unwrap();
+}
+
+/// No test of its own: another test starts this as a process.
+#[test]
+#[ignore = "the process that other tests start"]
+fn owns_a_run() {
+    let Some(cache) = std::env::var_os(CACHE).map(PathBuf::from) else { return };
+    let run = RunDir::create(&cache.join("reports"), &cache, "other").unwrap();
+    fs::write(cache.join("private"), run.private().as_os_str().as_encoded_bytes()).unwrap();
+    fs::rename(cache.join("private"), cache.join("ready")).unwrap();
+    crate::deadline::pause(LIMIT);
+}
+
+/// A run of another process is not swept while that lives, and is swept after SIGKILL.
+fn run_lives_as_long_as_its_process(name: &str, prefix: &[&str]) {
+    let dir = temp(name);
+    let program = std::env::current_exe().unwrap();
+    let program = [program.to_str().unwrap(), "--exact", "owner::tests::owns_a_run", "--ignored"];
+    let mut other = daemon(&dir, &[prefix, &program].concat());
+    wait_for("the other run", || {
+        assert!(other.ended().is_none(), "{}", crate::daemon::tail(&dir.join("log"), 20));
+        dir.join("ready").exists()
+    });
+    let private = PathBuf::from(fs::read_to_string(dir.join("ready")).unwrap());
+    sweep(&dir);
+    assert!(private.exists(), "the folder of a live run was removed");
+    other.kill();
+    wait_for("the end of the other run's remains", || {
+        sweep(&dir);
+        !private.exists()
+    });
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn run_of_another_process_is_swept_after_its_end_only() {
+    run_lives_as_long_as_its_process("process", &[]);
+}
+
+#[test]
+fn run_in_another_pid_namespace_is_swept_after_its_end_only() {
+    let mut flags = vec!["--pid", "--fork", "--kill-child", "--mount-proc"];
+    if !rustix::process::geteuid().is_root() {
+        flags.extend(["--user", "--map-root-user"]);
+    }
+    let (sh, words) = (Shell::new().unwrap(), &flags);
+    // Not every user may make a namespace.
+    if exec::run(cmd!(sh, "unshare {words...} true"), LIMIT).is_ok() {
+        let program = exec::find("unshare").unwrap();
+        run_lives_as_long_as_its_process("namespace", &[&[program.to_str().unwrap()], &flags[..]].concat());
+    }
+}
