@@ -9,6 +9,7 @@ mod app;
 pub mod audit;
 mod call;
 mod error;
+pub mod exposure;
 pub mod gc;
 pub mod github;
 pub mod gitlab;
