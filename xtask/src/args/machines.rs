@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use cloud::config::{Entry, Settings};
 use model::{Secret, ServerShape};
 
-use super::Access;
+use super::{Access, ReachOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -65,9 +65,8 @@ pub(crate) struct RunnerUpOptions {
     /// Which of the architecture's runners in targets/matrix.yaml it is [default: the project's own]
     #[arg(long, value_name = "RUNNER")]
     pub(crate) runner: Option<String>,
-    /// A runner group of the organisation, by name or id
-    #[arg(long, value_name = "GROUP")]
-    pub(crate) group: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: ReachOptions,
     #[command(flatten)]
     pub(crate) make: MakeOptions,
     /// Start the agent here

@@ -4,6 +4,7 @@
 
 mod data;
 mod look;
+mod settings;
 
 use jiff::Timestamp;
 use reqwest::Method;
@@ -23,6 +24,7 @@ pub use data::{
     Deprecation, ForkApproval, Group, Job, Label, Permissions, Queued, RegistrationToken, Repository, RepositoryOfRun,
     Run, Runner,
 };
+pub use settings::{Branch, Pages, WorkflowToken};
 
 /// Names that are tried where one is taken.
 const NAMES: u32 = 3;

@@ -13,7 +13,7 @@ pub mod exposure;
 pub mod gc;
 pub mod github;
 pub mod gitlab;
-mod jit;
+pub mod jit;
 mod limits;
 mod line;
 mod name;
@@ -21,6 +21,7 @@ mod plain;
 pub mod policy;
 pub mod scale;
 mod scope;
+pub mod setup;
 
 pub use api::{Config, Credentials, Planned};
 pub use app::App;

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::plain;
 use crate::scope::Scope;
 
-const READ_ADMINISTRATION: &str = "Administration: read (a fine-grained token or a GitHub App), or the scope `repo` \
+pub(super) const READ_ADMINISTRATION: &str = "Administration: read (a fine-grained token or a GitHub App), or the scope `repo` \
                                    (`admin:org` for an organisation) of a classic token";
 const READ_ACTIONS: &str =
     "Actions: read (a fine-grained token or a GitHub App), or the scope `repo` of a classic token";
@@ -93,7 +93,7 @@ impl Github {
         Ok(queued)
     }
 
-    fn look(&self, path: &[&str], needs: &'static str) -> Call {
+    pub(super) fn look(&self, path: &[&str], needs: &'static str) -> Call {
         Call { needs, ..self.call(Method::GET, path) }
     }
 }
