@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use fake::{Fake, TOKEN};
-use harness::{Ended, Place, Running, wait};
+use harness::{Place, Running, wait};
 use proc::deadline::Probe;
 use rustix::process::Signal;
 use serde_json::json;

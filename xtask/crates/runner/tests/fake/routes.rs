@@ -43,7 +43,7 @@ fn anonymous(state: &State, parts: &[&str]) -> (u16, Value) {
     let repository = state.settings.get("").filter(|repository| repository["private"] == false);
     match (parts, repository) {
         (["repos", "o", "r"], Some(repository)) => (200, repository.clone()),
-        (["repos", ..], _) => refused(404, "Not Found"),
+        (["repos", _, _], _) => refused(404, "Not Found"),
         _ => refused(401, "Requires authentication"),
     }
 }
