@@ -55,7 +55,8 @@ Examples:
 
 It registers a runner for one job, makes a server that starts its agent, and waits until the runner is online. If that
 does not come about, or on Ctrl-C, both are taken back; after a kill `cargo xtask runner gc` finds both.
-With --local the agent is started here instead, as this user, who must not be root, and ends with its job.")]
+With --local the agent is started here instead, as this user, who must not be root, and ends with its job.
+A runner that pull requests from forks can reach, or of which that is unknown, is refused with exit code 6.")]
 pub(crate) struct RunnerUpOptions {
     #[command(flatten)]
     pub(crate) access: Access,
@@ -72,7 +73,8 @@ pub(crate) struct RunnerUpOptions {
     /// Start the agent here
     #[arg(long, conflicts_with_all = ["flavor", "image", "network", "security_groups", "key_name", "keep_default_user"])]
     pub(crate) local: bool,
-    /// What the agent is started with, made elsewhere by `runner jit`: then no token of GitHub has to be here
+    /// What the agent is started with, made elsewhere by `runner jit`: a runner of a repository that is not public needs no
+    /// token here
     #[arg(long, value_name = "FILE", requires = "local")]
     pub(crate) jit: Option<PathBuf>,
     /// Although the repository is public, and what a job leaves on this machine is there for the next one
