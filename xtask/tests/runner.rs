@@ -292,7 +292,7 @@ fn a_runner_that_forks_can_reach_is_not_registered() {
     refused(&group(&jit, &["--dry-run"]), &["boards"]);
     refused(&group(&scale, jobs_of), &["gh api orgs/org/actions/runner-groups/5"]);
 
-    // What keeps forks away is enough.
+    // These settings keep forks away.
     run(&place, &fake, &anyway(&jit)).expect(0, &["registered for one job"]);
     for (open, restricted) in [(true, true), (false, false)] {
         fake.set("runner-groups", groups(open, restricted));

@@ -121,7 +121,7 @@ fn an_agent_has_its_configuration_in_its_environment_and_nothing_else_of_ours() 
     world.agent(old, &file, Some(TOKEN), &[]).unwrap().end().expect(5, &["takes no jobs for version"]);
 }
 
-/// Without a token only a repository that is not public can be told from its configuration alone.
+/// Without a token, anonymous callers of GitHub see only that a repository is public, or nothing.
 #[test]
 fn a_configuration_is_refused_unless_it_is_known_that_no_stranger_reaches_the_machine() {
     const AGENT: &str = "#!/bin/sh\necho started\n";
@@ -140,8 +140,8 @@ fn a_configuration_is_refused_unless_it_is_known_that_no_stranger_reaches_the_ma
     let stays = ["--allow-persistent-public"];
     refused(&public, of(&public, "o/r"), None, &stays, 6, &["approval policy is unknown", "401"]);
     refused(&public, of(&public, "org"), None, &stays, 6, &["unknown whether strangers", "401", "--token-env"]);
-    refused(&private, json!({"AgentName": "x"}), None, &[], 6, &["does not tell its repository", "--repo"]);
-    // An anonymous 404 tells nothing of a repository that the configuration does not name.
+    refused(&private, json!({"AgentName": "x"}), None, &[], 6, &["does not name its repository", "--repo"]);
+    // An anonymous 404 proves nothing about a repository that the configuration does not name.
     refused(&private, json!({"AgentName": "x"}), None, &["--repo", "o/r"], 6, &["404"]);
     refused(&private, of(&private, "o/r"), None, &["--repo", "o/x"], 2, &["runner of o/r, not of o/x"]);
     let elsewhere = json!({"AgentName": "x", "gitHubUrl": "https://github.example.org/o/r"});

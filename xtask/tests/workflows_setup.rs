@@ -22,7 +22,7 @@ fn check(place: &Place, fake: &Fake) -> Ended {
     setup(place, fake, &["--check", "--repo", "o/r"])
 }
 
-/// What `--json` prints, by setting.
+/// Setting and status of each finding in the JSON output.
 fn statuses(ended: &Ended) -> Vec<(String, String)> {
     let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();

@@ -73,8 +73,8 @@ pub(crate) struct RunnerUpOptions {
     /// Start the agent here
     #[arg(long, conflicts_with_all = ["flavor", "image", "network", "security_groups", "key_name", "keep_default_user"])]
     pub(crate) local: bool,
-    /// What the agent is started with, made elsewhere by `runner jit`: a runner of a repository that is not public needs no
-    /// token here
+    /// The agent's configuration, made elsewhere by `runner jit`; for a repository that is not public no token is needed
+    /// here
     #[arg(long, value_name = "FILE", requires = "local")]
     pub(crate) jit: Option<PathBuf>,
     /// Although the repository is public, and what a job leaves on this machine is there for the next one

@@ -1,4 +1,4 @@
-//! `cargo xtask supervise`: what stands between `runner up --local` and the agent; see `proc::supervisor`.
+//! `cargo xtask supervise`: the process between `runner up --local` and the agent; see `proc::supervisor`.
 
 use std::time::Duration;
 

@@ -42,7 +42,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// What a process writes `0` to in order to enter the group.
+/// The file to which a process writes `0` in order to enter the group.
 pub(crate) fn entrance(dir: &Path) -> std::io::Result<File> {
     OpenOptions::new().write(true).open(dir.join("cgroup.procs"))
 }

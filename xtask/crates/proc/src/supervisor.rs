@@ -36,10 +36,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const AFTER_KILL: Duration = Duration::from_secs(10);
 /// For the supervisor beyond the time of its program.
 const MARGIN: Duration = Duration::from_secs(15);
-/// What a shell tells of a program that SIGTERM has ended.
+/// The exit code of a program that SIGTERM has ended, as shells report it.
 const TERMINATED: u8 = 143;
 
-/// What a supervisor does.
+/// The task of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     /// The process that it serves.
@@ -152,7 +152,7 @@ fn command(spec: &Spec, order: &Order) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// What was asked of a supervisor by signals.
+/// Requests to a supervisor, which come as signals.
 struct Asked {
     to_stop: Arc<AtomicBool>,
     to_end: Arc<AtomicBool>,
@@ -169,8 +169,8 @@ impl Asked {
     }
 }
 
-/// Runs the program of `order` to its end and ends whatever it leaves. Returns the exit code of the program, as a shell
-/// tells it. To be called by a process that does nothing else.
+/// Runs the program of `order` to its end, then ends all processes that it leaves. Returns the exit code of the program as
+/// shells report it. Call it in a process that does nothing else.
 pub fn supervise(order: &Order) -> anyhow::Result<u8> {
     let asked = Asked::listen().context("failed to listen to signals")?;
     set_child_subreaper(Some(getpid())).context("failed to become the reaper of orphans")?;

@@ -42,7 +42,7 @@ pub struct Config {
 pub enum Credentials {
     /// Only for a dry run.
     None,
-    /// Ask what everybody may read.
+    /// Read public data without a token.
     Anonymous,
     Token(Secret),
     App(Box<App>),

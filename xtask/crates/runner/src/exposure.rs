@@ -13,7 +13,7 @@ use crate::scope::Scope;
 /// The only policy under which every run from a fork waits for a maintainer.
 pub const APPROVE_ALL: &str = "all_external_contributors";
 
-/// What decides who reaches a runner; each with the reason where GitHub did not answer.
+/// The settings that decide which jobs reach a runner; each with the reason where GitHub did not answer.
 #[derive(Clone, Debug)]
 pub struct Exposure {
     scope: Scope,

@@ -65,7 +65,7 @@ pub struct Origin {
     pub scope: Scope,
 }
 
-/// None: the configuration does not tell it.
+/// None: the configuration does not name it.
 pub fn origin(config: &Secret) -> Option<Origin> {
     let url = Url::parse(&setting(config, "gitHubUrl")?).ok()?;
     let parts: Vec<&str> = url.path_segments()?.filter(|part| !part.is_empty()).collect();
@@ -88,7 +88,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_configuration_tells_where_its_runner_is_registered() {
+    fn a_configuration_names_the_repository_of_its_runner() {
         for (settings, expected) in [
             (r#"{"GitHubUrl": "https://github.com/o/r"}"#, Some(("github.com", "o/r"))),
             ("\u{feff}{\"gitHubUrl\": \"https://github.com/o/\"}", Some(("github.com", "o"))),

@@ -1,4 +1,4 @@
-//! Our own rules: which labels lie, and who gets a token for runners that stay. Whose jobs reach a runner is in `exposure`.
+//! Rules for labels, and for tokens that register runners which stay. Which jobs reach a runner is decided in `exposure`.
 //!
 //! A self-hosted runner of a public repository runs what strangers put into their pull requests. One that stays keeps what
 //! they leave behind. <https://docs.github.com/en/actions/reference/security/secure-use>

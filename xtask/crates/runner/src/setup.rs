@@ -1,5 +1,5 @@
-//! What a repository on GitHub lacks before the first push of the workflows. GitHub is asked here; what is missing is
-//! decided by functions over its answers. Nothing is changed: each finding has the command that changes it.
+//! The settings that a repository on GitHub lacks before the first push of the workflows. This module only reads; each
+//! finding has the command that sets what is missing.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::plain;
 /// The id of GitHub Actions as an App: a required check of it cannot be given by another App.
 const ACTIONS: u64 = 15368;
 
-/// What the workflows need.
+/// The needs of the workflows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The checks that a change must pass.
@@ -55,7 +55,7 @@ pub struct Setting {
     /// For scripts: `actions`, `token`, `approval`, `pages`, `checks`, `variable`.
     pub setting: &'static str,
     pub status: Status,
-    /// What was found.
+    /// The present state.
     pub text: String,
     /// How to set it; empty where nothing is to be done.
     pub fix: String,
@@ -77,7 +77,7 @@ pub fn ask(github: &Github) -> Result<Facts, Error> {
     })
 }
 
-/// Compares what there is with what is needed.
+/// Compares the settings with the needs.
 pub fn check(facts: &Facts, needs: &Needs) -> Vec<Setting> {
     let path = format!("repos/{}", plain(&facts.repository.full_name));
     let mut settings = vec![actions(facts, &path), token(facts, &path), approval(facts, &path)];
@@ -121,7 +121,7 @@ fn missing(setting: &'static str, text: impl Into<String>, fix: String) -> Setti
 }
 
 fn unknown(setting: &'static str, why: &str, fix: String) -> Setting {
-    let text = format!("GitHub did not tell: {why}");
+    let text = format!("GitHub did not report it: {why}");
     Setting {
         setting,
         status: Status::Unknown,

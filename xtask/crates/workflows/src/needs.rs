@@ -1,4 +1,4 @@
-//! What the workflows need of the repository's settings on GitHub, read from their files.
+//! The settings on GitHub that the workflows need, read from their files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ const PAGES: &str = "actions/deploy-pages";
 /// Called workflows may call others; GitHub allows ten levels.
 const LEVELS: usize = 10;
 
-/// What the settings must have.
+/// Settings that the repository must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The names of the checks that a change must pass before it is merged.

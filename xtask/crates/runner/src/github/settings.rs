@@ -13,7 +13,7 @@ const READ_PAGES: &str = "Pages: read (a fine-grained token or a GitHub App), or
 const READ_VARIABLES: &str =
     "Variables: read (a fine-grained token or a GitHub App), or the scope `repo` of a classic token";
 
-/// What the token of a job may do where the workflow says nothing.
+/// The permissions of a job's token in workflows that set none.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct WorkflowToken {
     /// `read` or `write`.

@@ -38,7 +38,7 @@ pub(super) fn answer(state: &mut State, request: &Request) -> (u16, Value) {
     }
 }
 
-/// What everybody may read: a public repository.
+/// Answers for anonymous callers, who may read public repositories only.
 fn anonymous(state: &State, parts: &[&str]) -> (u16, Value) {
     let repository = state.settings.get("").filter(|repository| repository["private"] == false);
     match (parts, repository) {

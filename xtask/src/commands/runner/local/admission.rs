@@ -43,7 +43,7 @@ fn scope(options: &RunnerUpOptions, origin: Option<&Origin>) -> Result<Scope, St
     let given = if access.repo.is_some() || access.org.is_some() { Some(access.scope()?) } else { None };
     let Some(origin) = origin else {
         return given.ok_or_else(|| {
-            let text = "refused: the configuration does not tell its repository, so it is unknown whether strangers reach \
+            let text = "refused: the configuration does not name its repository, so it is unknown whether strangers reach \
                         this machine; give --repo OWNER/NAME or --org ORG";
             Stop::Policy(text.into())
         });
@@ -80,7 +80,7 @@ fn group(github: &Github, jit: &Secret) -> Result<u64, Stop> {
     })
 }
 
-/// What cannot be read is refused.
+/// Refuses a runner whose settings cannot be read.
 fn known<T>(github: &Github, answer: Result<T, Error>) -> Result<T, Stop> {
     answer.map_err(|error| match error {
         Error::Interrupted(_) | Error::Policy(_) | Error::DryRun => error.into(),
