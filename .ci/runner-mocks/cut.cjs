@@ -14,6 +14,9 @@ const wanted = [
   /^\/(repos\/\{owner\}\/\{repo\}|orgs\/\{org\})\/actions\/permissions\/fork-pr-contributor-approval$/,
   /^\/repos\/\{owner\}\/\{repo\}$/,
   /^\/repos\/\{owner\}\/\{repo\}\/actions\/runs(\/\{run_id\}\/jobs)?$/,
+  /^\/repos\/\{owner\}\/\{repo\}\/actions\/(permissions\/workflow|variables|organization-variables)$/,
+  /^\/repos\/\{owner\}\/\{repo\}\/(pages|rules\/branches\/\{branch\})$/,
+  /^\/repos\/\{owner\}\/\{repo\}\/branches\/\{branch\}\/protection\/required_status_checks$/,
   /^\/app\/installations\/\{installation_id\}\/access_tokens$/,
 ];
 const paths = {};

@@ -1,17 +1,28 @@
 // Stands before the mock. Lets the mock answer with a certain status where the file PREFER says so (lines `METHOD PATH
-// STATUS`, the path by its beginning), and writes down into SEEN what was asked and what came of it. A runner that is
+// STATUS`, the path by its beginning). Changes the content of an answer where CHANGE says so (lines `PATH JSON`, the path
+// without its query): fields of an object are replaced, a list is replaced as a whole. Writes down into SEEN what was asked and what came of it. A runner that is
 // registered gets the name that was asked for, as from GitHub; the mock knows only that of its example.
 //
-// usage: node front.cjs MOCK_PORT PREFER SEEN     prints its own port
+// usage: node front.cjs MOCK_PORT PREFER SEEN CHANGE     prints its own port
 'use strict';
 const fs = require('fs');
 const http = require('http');
-const [, , mock, prefer, seen] = process.argv;
+const [, , mock, prefer, seen, change] = process.argv;
 
 function preferred(request) {
   const lines = fs.existsSync(prefer) ? fs.readFileSync(prefer, 'utf8').split('\n') : [];
   const line = lines.map((text) => text.split(' ')).find(([method, path]) => method === request.method && request.url.startsWith(path));
   return line && line[2];
+}
+
+function changed(request, body) {
+  const lines = fs.existsSync(change) ? fs.readFileSync(change, 'utf8').split('\n') : [];
+  const path = request.url.split('?')[0];
+  const line = lines.find((text) => text.startsWith(`${path} `));
+  if (!line || request.method !== 'GET') return body;
+  const fields = JSON.parse(line.slice(path.length + 1));
+  const answer = Array.isArray(fields) ? fields : { ...JSON.parse(body), ...fields };
+  return Buffer.from(JSON.stringify(answer));
 }
 
 function named(body, asked) {
@@ -36,7 +47,8 @@ const server = http.createServer((request, response) => {
     answer.on('data', (part) => parts.push(part));
     answer.on('end', () => {
       const registered = request.url.endsWith('/generate-jitconfig') && answer.statusCode === 201;
-      const body = registered ? named(Buffer.concat(parts), Buffer.concat(sent)) : Buffer.concat(parts);
+      const whole = changed(request, Buffer.concat(parts));
+      const body = registered ? named(whole, Buffer.concat(sent)) : whole;
       // The mock's own words: a path, a body or a parameter that the description does not have.
       const violation = body.includes('stoplight.io/prism/errors') ? ` VIOLATION ${body}` : '';
       fs.appendFileSync(seen, `${request.method} ${request.url} ${answer.statusCode}${violation}\n`);

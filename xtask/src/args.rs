@@ -115,6 +115,22 @@ pub(crate) enum Command {
     /// Carry a connection of a guest to this machine; for QEMU only
     #[command(hide = true)]
     WayOut(WayOutOptions),
+    /// Run a program and end it with everything that it has started; for `runner up --local` only
+    #[command(hide = true)]
+    Supervise(SuperviseOptions),
+}
+
+/// The words of `proc::supervisor::Order`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct SuperviseOptions {
+    #[arg(long, value_name = "PID")]
+    pub(crate) parent: i32,
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) grace: u64,
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cgroup: Option<PathBuf>,
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

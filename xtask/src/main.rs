@@ -57,7 +57,10 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
 
 /// Returns the exit code; that of a command in a guest is the command's own.
 fn start(args: Args) -> Result<u8, Failure> {
-    proc::interrupt::install()?;
+    // A supervisor handles signals itself.
+    if !matches!(args.command, Command::Supervise(_)) {
+        proc::interrupt::install()?;
+    }
     tls::install();
     let paths = || paths::Paths::new(&args.places);
     let step = github::Github::of(&args.places.github);
@@ -82,7 +85,7 @@ fn start(args: Args) -> Result<u8, Failure> {
             commands::matrix::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options)
         }
         Command::Workflows(options) => {
-            commands::workflows::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options)
+            return commands::workflows::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options);
         }
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
         Command::Compare(options) => commands::compare::run(&paths()?, &options),
@@ -90,6 +93,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Report(options) => commands::report::run(&paths()?, &options),
         Command::Test(options) => commands::test::run(&paths()?, &options),
         Command::WayOut(options) => commands::way_out::run(&options),
+        Command::Supervise(options) => return commands::supervise::run(&options),
         Command::Rejudge(options) => commands::rejudge::run(&paths()?, &options),
     }?;
     Ok(exit.code())

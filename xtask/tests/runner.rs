@@ -28,6 +28,13 @@ fn public() -> Fake {
     fake
 }
 
+/// A private repository: no stranger sends pull requests to it.
+fn private() -> Fake {
+    let fake = public();
+    fake.set("", json!({ "full_name": "o/r", "private": true }));
+    fake
+}
+
 fn command(place: &Place, fake: &Fake, args: &[&str]) -> Command {
     let gitlab = args.first() == Some(&"gitlab");
     let mut all = vec!["runner"];
@@ -121,7 +128,7 @@ fn who_gives_machines_is_known_without_asking() {
 
 #[test]
 fn a_configuration_is_written_for_its_owner_alone() {
-    let (place, fake) = (Place::new(), public());
+    let (place, fake) = (Place::new(), private());
     let out = place.root.join("jit.config");
     let jit =
         |more: &[&str]| run(&place, &fake, &[&["jit", "--arch", "ppc64el", "--out", "jit.config"], more].concat());
@@ -219,8 +226,9 @@ fn only_what_was_made_here_and_is_old_is_cleaned_up() {
 
 #[test]
 fn waiting_jobs_say_what_is_missing() {
-    let (place, fake) = (Place::new(), public());
-    fake.set("runs/queued", json!([{"id": 1}]));
+    let (place, fake) = (Place::new(), private());
+    let ours = json!({"id": 7, "full_name": "o/r"});
+    fake.set("runs/queued", json!([{"id": 1, "event": "push", "repository": ours, "head_repository": ours}]));
     let job = |id, labels: Value| json!({"id": id, "name": "j", "status": "queued", "labels": labels});
     let ours = json!(["self-hosted", "linux", "ppc64le", "osuosl"]);
     fake.set("jobs/1", json!([job(10, ours), job(11, json!(["gpu"]))]));
@@ -233,9 +241,77 @@ fn waiting_jobs_say_what_is_missing() {
 }
 
 #[test]
+fn jobs_of_forks_start_no_machine() {
+    let (place, fake) = (Place::new(), public());
+    let labels = ["self-hosted", "linux", "ppc64le", "osuosl"];
+    let run_of = |id: u64, head: Value| json!({"id": id, "event": "pull_request", "repository": {"id": 7, "full_name": "o/r"}, "head_repository": head});
+    fake.set("runs/queued", json!([run_of(1, json!({"id": 8, "full_name": "them/r"})), run_of(2, Value::Null)]));
+    for number in [1, 2] {
+        let job = json!({"id": number, "name": "arch", "status": "queued", "labels": labels});
+        fake.set(&format!("jobs/{number}"), json!([job]));
+    }
+    let ended = run(&place, &fake, &["scale", "--once", "--json", "--allow-any-workflow"]);
+    let ended = ended.expect(0, &["pull_request from them/r", "pull_request from an unknown repository"]);
+    let plan = json_of(&ended)["plan"].clone();
+    assert!(plan["starts"].as_array().unwrap().iter().all(|start| start["start"] == 0), "{plan}");
+    let skipped = &plan["skipped"][0];
+    let told = [&skipped["job"], &skipped["run"], &skipped["event"], &skipped["head_repository"]];
+    assert_eq!(told, [&json!("arch"), &json!(1), &json!("pull_request"), &json!("them/r")], "{plan}");
+}
+
+#[test]
+fn a_runner_that_forks_can_reach_is_not_registered() {
+    let (place, fake) = (Place::new(), public());
+    let policy = "actions/permissions/fork-pr-contributor-approval";
+    let jit = ["jit", "--arch", "riscv64", "--out", "a.jit"];
+    let scale = ["scale", "--once"];
+    let group =
+        |args: &[&'static str], more: &[&'static str]| [args, &["--org", "org", "--group", "boards"], more].concat();
+    let anyway = |args: &[&'static str]| [args, &["--allow-any-workflow"]].concat();
+    let groups = |open: bool, restricted: bool| {
+        json!([{"id": 1, "name": "Default", "allows_public_repositories": true},
+            {"id": 5, "name": "boards", "allows_public_repositories": open, "restricted_to_workflows": restricted}])
+    };
+    let jobs_of = &["--jobs-of", "org/r"];
+    let refused = |args: &[&str], parts: &[&str]| {
+        run(&place, &fake, args).expect(6, &[&["refused"][..], parts].concat());
+        assert!(fake.count("POST ") == 0 && !place.root.join("a.jit").exists(), "{args:?}");
+    };
+    for args in [&jit[..], &scale] {
+        refused(args, &["any workflow can reach it", "--org", "--allow-any-workflow"]);
+    }
+    fake.set(policy, json!({ "approval_policy": "first_time_contributors" }));
+    for args in [&jit[..], &scale] {
+        refused(&anyway(args), &["first_time_contributors", &format!("gh api repos/o/r/{policy}")]);
+    }
+    fake.state().settings.remove(policy);
+    refused(&anyway(&jit), &["approval policy is unknown", "404"]);
+    fake.set(policy, json!({ "approval_policy": "all_external_contributors" }));
+    fake.set("runner-groups", groups(true, false));
+    refused(&group(&jit, &[]), &["any workflow of a public repository can reach the runner group boards"]);
+    refused(&group(&jit, &["--dry-run"]), &["boards"]);
+    refused(&group(&scale, jobs_of), &["gh api orgs/org/actions/runner-groups/5"]);
+
+    // These settings keep forks away.
+    run(&place, &fake, &anyway(&jit)).expect(0, &["registered for one job"]);
+    for (open, restricted) in [(true, true), (false, false)] {
+        fake.set("runner-groups", groups(open, restricted));
+        run(&place, &fake, &group(&jit, &[])).expect(0, &["registered for one job"]);
+    }
+    run(&place, &fake, &group(&scale, &["--jobs-of", "other/r"])).expect(2, &["other/r is not a repository of org"]);
+    let last = fake.state().requests.iter().rev().find(|request| request.method == "POST").cloned().unwrap();
+    assert_eq!(
+        (last.path.as_str(), &last.body["runner_group_id"]),
+        ("/orgs/org/actions/runners/generate-jitconfig", &json!(5))
+    );
+}
+
+#[test]
 fn an_audit_ends_with_what_it_found() {
     let (place, fake) = (Place::new(), public());
     fake.add("board-riscv64", |_| {});
+    assert!(run(&place, &fake, &["audit"]).expect(6, &[]).stdout.contains("any workflow can reach these runners"));
+    fake.set("", json!({ "full_name": "o/r", "private": true }));
     assert!(run(&place, &fake, &["audit"]).expect(0, &[]).stdout.contains("nothing found"));
     fake.add("old-riscv64", |runner| {
         runner["ephemeral"] = false.into();
@@ -255,7 +331,7 @@ fn an_audit_ends_with_what_it_found() {
     assert_eq!(by_flag["findings"], by_form["findings"]);
     assert!(by_flag["days_left"]["2.300.0"].as_i64().unwrap() < 0, "{by_flag}");
     // What may not be looked at is not fine.
-    let fake = public();
+    let fake = private();
     fake.answer("GET /repos/o/r/actions/permissions", 403, &[], r#"{"message": "Resource not accessible"}"#);
     let text = run(&place, &fake, &["audit"]).expect(3, &[]).stdout;
     assert!(text.contains("could not be looked at"), "{text}");
@@ -295,7 +371,7 @@ fn a_wait_for_a_limit_is_told_and_ends_with_an_interrupt() {
 
 #[test]
 fn an_interrupt_while_something_is_registered_leaves_nothing() {
-    let (place, fake) = (Place::new(), public());
+    let (place, fake) = (Place::new(), private());
     let post = format!("POST {RUNNERS}/generate-jitconfig");
     fake.hold(&post);
     let running = place.start_command(command(&place, &fake, &["jit", "--arch", "riscv64", "--out", "a.jit"]));
@@ -311,8 +387,12 @@ fn an_interrupt_while_something_is_registered_leaves_nothing() {
     assert!(fake.names().is_empty() && !place.root.join("a.jit").exists());
     // What only reads ends at once, whether or not there is an answer.
     fake.hold("GET ");
+    let before = fake.count("GET ");
     let running = place.start_command(command(&place, &fake, &["list"]));
-    wait("the request", || if fake.count("GET ") == 1 { Probe::Ready(()) } else { Probe::NotYet("not yet".into()) });
+    wait(
+        "the request",
+        || if fake.count("GET ") > before { Probe::Ready(()) } else { Probe::NotYet("not yet".into()) },
+    );
     running.signal(rustix::process::Signal::INT);
     running.end().expect(130, &["interrupted"]);
     fake.state().held = false;
@@ -361,9 +441,9 @@ fn no_secret_appears_in_what_is_captured() {
         &["list", "--dry-run"],
         &["token", "--kind", "register"],
         &["token", "--kind", "register", "--dry-run"],
-        &["jit", "--arch", "riscv64", "--out", "a.jit"],
-        &["jit", "--arch", "riscv64", "--out", "a.jit", "--json"],
-        &["jit", "--arch", "riscv64", "--out", "a.jit", "--dry-run", "--json"],
+        &["jit", "--arch", "riscv64", "--out", "a.jit", "--allow-any-workflow"],
+        &["jit", "--arch", "riscv64", "--out", "a.jit", "--allow-any-workflow", "--json"],
+        &["jit", "--arch", "riscv64", "--out", "a.jit", "--allow-any-workflow", "--dry-run", "--json"],
         &["labels", "show", "board-1"],
         &["labels", "add", "board-1", "x", "--dry-run"],
         &["rm", "board-1", "--dry-run"],
@@ -371,6 +451,7 @@ fn no_secret_appears_in_what_is_captured() {
         &["gc"],
         &["gc", "--dry-run", "--json"],
         &["scale", "--once", "--dry-run"],
+        &["scale", "--once", "--dry-run", "--allow-any-workflow"],
         &["audit"],
         &["audit", "--dry-run"],
         &["gitlab", "create", "--project", "17", "--arch", "riscv64", "--out", "g.toml"],
@@ -378,10 +459,10 @@ fn no_secret_appears_in_what_is_captured() {
         &["gitlab", "rm", "4711", "--json"],
     ];
     for args in commands {
-        for hostile in [false, true] {
-            if hostile {
+        for hostile in [None, Some(""), Some("POST ")] {
+            if let Some(line) = hostile {
                 let echo = format!(r#"{{"message": "no: {TOKEN}"}}"#);
-                (0..4).for_each(|_| fake.answer("", 403, &[], &echo));
+                (0..4).for_each(|_| fake.answer(line, 403, &[], &echo));
             }
             let ended = run(&place, &fake, args);
             fake.state().instead.clear();

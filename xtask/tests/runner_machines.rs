@@ -1,10 +1,10 @@
-//! `runner userdata`, `request`, `doctor` and `up --local`: what they print, what they refuse, and with which code.
+//! `runner userdata`, `request` and `doctor`: what they print, what they refuse, and with which code.
 
 #[expect(dead_code, reason = "the other half is for live.rs")]
 mod harness;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -148,121 +148,4 @@ fn the_doctor_of_a_machine_says_what_it_can_serve() {
         report["findings"].as_array().unwrap().iter().map(|finding| finding["check"].as_str().unwrap()).collect();
     assert!(["agent", "user", "container", "node", "kernel", "metadata"].iter().all(|check| checks.contains(check)));
     assert!(runner(&place, &["doctor", "--dry-run"]).expect(0, &[]).stdout.contains("169.254.169.254"));
-}
-
-#[test]
-fn an_agent_of_root_or_for_another_machine_is_refused() {
-    let place = Place::new();
-    let (file, _) = jit(&place);
-    let args = ["up", "--local", "--jit", file.to_str().unwrap()];
-    if is_root() {
-        runner(&place, &args).expect(6, &["root", "user without rights"]);
-    }
-    let other = if cfg!(target_arch = "riscv64") { "ppc64le" } else { "riscv64" };
-    runner(&place, &[&args[..], &["--arch", other]].concat()).expect(2, &["--local is this machine", other]);
-    runner(&place, &["up", "--arch", "riscv64", "--jit", "x"]).expect(2, &["--local"]);
-    runner(&place, &["up"]).expect(2, &["--arch"]);
-    // No cloud makes this one.
-    runner(&place, &["up", "--arch", "loong64", "--repo", "o/r"]).expect(2, &["up --local"]);
-}
-
-/// The whole of `up --local`, as somebody without rights: an archive with a script as its agent, whose digest is known.
-#[test]
-fn an_agent_has_its_configuration_in_its_environment_and_nothing_else_of_ours() {
-    let place = Place::new();
-    let (file, secret) = jit(&place);
-    let (url, sha256) = archive(&place.root, "#!/bin/sh\nenv | sort\necho \"args: $*\"\nid -u\n");
-    let args = ["up", "--local", "--jit", file.to_str().unwrap(), "--agent", "actions-runner"];
-    let args = [&args[..], &["--agent-url", &url, "--agent-sha256", &sha256]].concat();
-    let Some(ended) = as_nobody(&place, &args) else { return };
-    let ended = ended.expect(0, &["has had its job"]);
-    let lines: Vec<&str> = ended.stdout.lines().collect();
-    assert!(lines.contains(&format!("ACTIONS_RUNNER_INPUT_JITCONFIG={secret}").as_str()), "{ended:?}");
-    assert!(lines.contains(&"args: "), "{ended:?}");
-    assert!(!ended.stdout.contains("planted-token") && !ended.stdout.contains("\n0\n"), "{ended:?}");
-    place.assert_nothing_runs();
-
-    let wrong = [&args[..args.len() - 1], &[SHA256]].concat();
-    as_nobody(&place, &wrong).unwrap().expect(5, &[SHA256]);
-    let (url, sha256) = archive(&place.root, "#!/bin/sh\necho no more >&2\nexit 7\n");
-    let old = [&args[..args.len() - 3], &[&url, "--agent-sha256", &sha256]].concat();
-    as_nobody(&place, &old).unwrap().expect(5, &["takes no jobs for version"]);
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// None where this machine has no way to it.
-fn as_nobody(place: &Place, args: &[&str]) -> Option<Ended> {
-    let mut command = place.command(&["runner"]);
-    if is_root() {
-        let setpriv = proc::exec::find("setpriv")?;
-        let xtask = place.root.join("xtask");
-        if !xtask.exists() {
-            std::fs::copy(env!("CARGO_BIN_EXE_xtask"), &xtask).unwrap();
-            open_to_all(&place.root);
-        }
-        let inner = command;
-        command = rebuilt(&setpriv, &xtask, &inner);
-    }
-    command.args(args).env("GITHUB_RUNNER_TOKEN", "planted-token").env("HOME", &place.root);
-    Some(place.start_command(command).end())
-}
-
-#[expect(clippy::disallowed_methods, reason = "the command line is what is tested")]
-fn rebuilt(setpriv: &Path, xtask: &Path, inner: &std::process::Command) -> std::process::Command {
-    let copy = xtask.with_file_name("targets");
-    if !copy.exists() {
-        harness::targets_copy(&copy);
-    }
-    let mut command = std::process::Command::new(setpriv);
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(xtask).args(inner.get_args());
-    command.arg("--targets").arg(&copy).stdin(std::process::Stdio::null()).current_dir(xtask.parent().unwrap());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command
-}
-
-fn open_to_all(folder: &Path) {
-    for path in [folder.to_owned()].into_iter().chain(harness::entries(folder)) {
-        let mode = if path.is_dir() || path.ends_with("xtask") { 0o777 } else { 0o644 };
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-    }
-}
-
-/// An agent's archive behind a server on this machine: its address and its digest.
-fn archive(folder: &Path, script: &str) -> (String, String) {
-    let place = folder.join(format!("agent-{}", fastrand::u32(..)));
-    std::fs::create_dir(&place).unwrap();
-    std::fs::write(place.join("run.sh"), script).unwrap();
-    std::fs::set_permissions(place.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let file = place.with_extension("tar.gz");
-    let shell = proc::exec::Shell::new().unwrap();
-    let pack = proc::exec::cmd!(shell, "tar --create --gzip --file {file} --directory {place} run.sh");
-    proc::exec::run(pack, std::time::Duration::from_secs(60)).unwrap();
-    let bytes = std::fs::read(&file).unwrap();
-    let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
-    let sha256 = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    (format!("{}/agent.tar.gz", serve(bytes)), sha256)
-}
-
-fn serve(bytes: Vec<u8>) -> String {
-    use std::io::{BufRead, BufReader, Write};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    // It ends with the test's process.
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut lines = BufReader::new(&stream).lines();
-            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", bytes.len());
-            let _ = stream.write_all(&bytes);
-        }
-    });
-    address
 }

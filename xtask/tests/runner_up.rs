@@ -148,6 +148,23 @@ fn whatever_goes_wrong_leaves_nothing() {
 }
 
 #[test]
+fn no_machine_is_made_that_forks_can_reach() {
+    let world = World::new();
+    world.hub.state().public = true;
+    for (approval, options, parts) in [
+        (Some("all_external_contributors"), &[][..], &["any workflow", "--allow-any-workflow"][..]),
+        (Some("first_time_contributors"), &["--allow-any-workflow"], &["first_time_contributors"]),
+        (None, &["--allow-any-workflow"], &["approval policy is unknown", "403"]),
+    ] {
+        world.hub.state().approval = approval.map(String::from);
+        world.up(options).expect(6, parts);
+        assert_eq!((world.left(), world.cloud.state().log.len()), ((0, 0), 0), "{approval:?}");
+    }
+    world.hub.state().approval = Some("all_external_contributors".into());
+    world.up(&["--allow-any-workflow"]).expect(0, &["is online"]);
+}
+
+#[test]
 fn a_runner_that_has_a_job_in_the_last_moment_keeps_its_machine() {
     let world = World::new();
     world.hub.state().deaf = true;

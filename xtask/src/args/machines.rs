@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use cloud::config::{Entry, Settings};
 use model::{Secret, ServerShape};
 
-use super::Access;
+use super::{Access, ReachOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -55,7 +55,8 @@ Examples:
 
 It registers a runner for one job, makes a server that starts its agent, and waits until the runner is online. If that
 does not come about, or on Ctrl-C, both are taken back; after a kill `cargo xtask runner gc` finds both.
-With --local the agent is started here instead, as this user, who must not be root, and ends with its job.")]
+With --local the agent is started here instead, as this user, who must not be root, and ends with its job.
+A runner that pull requests from forks can reach, or of which that is unknown, is refused with exit code 6.")]
 pub(crate) struct RunnerUpOptions {
     #[command(flatten)]
     pub(crate) access: Access,
@@ -65,15 +66,15 @@ pub(crate) struct RunnerUpOptions {
     /// Which of the architecture's runners in targets/matrix.yaml it is [default: the project's own]
     #[arg(long, value_name = "RUNNER")]
     pub(crate) runner: Option<String>,
-    /// A runner group of the organisation, by name or id
-    #[arg(long, value_name = "GROUP")]
-    pub(crate) group: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: ReachOptions,
     #[command(flatten)]
     pub(crate) make: MakeOptions,
     /// Start the agent here
     #[arg(long, conflicts_with_all = ["flavor", "image", "network", "security_groups", "key_name", "keep_default_user"])]
     pub(crate) local: bool,
-    /// What the agent is started with, made elsewhere by `runner jit`: then no token of GitHub has to be here
+    /// The agent's configuration, made elsewhere by `runner jit`; for a repository that is not public no token is needed
+    /// here
     #[arg(long, value_name = "FILE", requires = "local")]
     pub(crate) jit: Option<PathBuf>,
     /// Although the repository is public, and what a job leaves on this machine is there for the next one

@@ -13,7 +13,7 @@ pub(crate) use access::{Access, Output};
 pub(crate) use gitlab::{GitlabAccess, GitlabCommand, GitlabCreateOptions, GitlabOptions, GitlabRmOptions};
 pub(crate) use look::{AuditForm, AuditOptions, GcOptions as RunnerGcOptions, ProvidersOptions, ScaleOptions};
 pub(crate) use register::{
-    JitOptions, LabelsCommand, LabelsOptions, RmOptions, RunnerListOptions, TokenKind, TokenOptions,
+    JitOptions, LabelsCommand, LabelsOptions, ReachOptions, RmOptions, RunnerListOptions, TokenKind, TokenOptions,
 };
 
 #[derive(Clone, Debug, ClapArgs)]

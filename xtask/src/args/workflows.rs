@@ -6,6 +6,8 @@ use clap::{Args as ClapArgs, Subcommand};
 use model::{Mode, Secret};
 use workflows::Event;
 
+use super::Access;
+
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -70,8 +72,26 @@ pub(crate) enum WorkflowsCommand {
     FetchData(DataOptions),
     /// Commit what has changed in that folder and push it
     PushData(DataOptions),
+    /// Ask GitHub which settings the workflows need that the repository does not have
+    Setup(Box<SetupOptions>),
     /// Tell from GitHub's `needs` and the results of the jobs how a workflow has ended
     Verdict(VerdictOptions),
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  GITHUB_RUNNER_TOKEN=… cargo xtask workflows setup --check --repo OWNER/NAME
+  cargo xtask workflows setup --check --repo OWNER/NAME --json
+
+Exit codes: 0 nothing is missing, 2 usage, 3 no access, 5 the other side or one of its limits, 6 something is missing,
+130 interrupted. Nothing is changed: each line has the command that sets what is missing.")]
+pub(crate) struct SetupOptions {
+    #[command(flatten)]
+    pub(crate) access: Access,
+    /// Look and change nothing
+    #[arg(long, required = true)]
+    pub(crate) check: bool,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

@@ -20,6 +20,7 @@ mod run_folders;
 pub(crate) mod runner;
 pub(crate) mod selftest;
 pub(crate) mod shell;
+pub(crate) mod supervise;
 pub(crate) mod targets;
 pub(crate) mod test;
 pub(crate) mod up;

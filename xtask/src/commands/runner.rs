@@ -27,6 +27,7 @@ mod userdata;
 use std::path::Path;
 use std::time::Duration;
 
+use ::runner::exposure::Exposure;
 use ::runner::github::{Github, Runner};
 use ::runner::policy::ArchNames;
 use ::runner::{Config, Credentials, Error, Planned, plain};
@@ -36,7 +37,7 @@ use serde_json::{Value, json};
 use targets::Catalogue;
 
 use super::{print, print_json};
-use crate::args::{Access, Output, Places, RunnerCommand, RunnerOptions};
+use crate::args::{Access, Output, Places, ReachOptions, RunnerCommand, RunnerOptions};
 use crate::failure::Failure;
 use crate::github;
 use crate::paths;
@@ -45,14 +46,14 @@ use crate::paths;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a subcommand has to say in the end.
-struct Shown {
-    code: u8,
-    text: String,
-    json: Value,
+pub(super) struct Shown {
+    pub(super) code: u8,
+    pub(super) text: String,
+    pub(super) json: Value,
 }
 
 /// How it can end badly: with a code of its own, or as other commands do.
-enum Ended {
+pub(super) enum Ended {
     Own(Error),
     Other(Failure),
 }
@@ -77,6 +78,11 @@ pub(crate) fn run(places: &Places, options: &RunnerOptions) -> Result<u8, Failur
         RunnerCommand::Doctor(options) => machines::ended(doctor::run(places, options)),
         RunnerCommand::Gitlab(options) => gitlab::run(data, options),
     };
+    self::ended(ended)
+}
+
+/// The exit code; an end with a code of its own is reported here.
+pub(super) fn ended(ended: Result<u8, Ended>) -> Result<u8, Failure> {
     match ended {
         Ok(code) => Ok(code),
         Err(Ended::Other(failure)) => Err(failure),
@@ -88,7 +94,7 @@ pub(crate) fn run(places: &Places, options: &RunnerOptions) -> Result<u8, Failur
 }
 
 /// Asks GitHub, and prints what came of it: in a dry run the requests, and otherwise the result.
-fn with_github(access: &Access, work: impl FnOnce(&Github) -> Result<Shown, Ended>) -> Result<u8, Ended> {
+pub(super) fn with_github(access: &Access, work: impl FnOnce(&Github) -> Result<Shown, Ended>) -> Result<u8, Ended> {
     let github = open(access)?;
     finish(access.output, work(&github), || github.planned())
 }
@@ -149,6 +155,18 @@ fn mask(secret: &Secret) {
     }
 }
 
+/// The id of the runner group for a new runner, once it is known that pull requests from forks cannot reach it.
+fn admitted_group(github: &Github, options: &ReachOptions) -> Result<u64, Error> {
+    let group = github.group(options.group.as_deref())?;
+    match Exposure::ask(github, group) {
+        Ok(exposure) => exposure.check(options.allow_any_workflow)?,
+        // Without credentials nothing is known, and nothing is registered.
+        Err(Error::DryRun) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(group)
+}
+
 /// The runner with this id or name. A name may be a number, but ids come first.
 fn find(github: &Github, given: &str) -> Result<Runner, Ended> {
     if let Ok(id) = given.parse()
@@ -202,6 +220,6 @@ impl From<targets::Unknown> for Ended {
 }
 
 /// Plain data is always JSON; were it not, that would be a bug of ours.
-fn value(data: &impl serde::Serialize) -> Result<Value, Ended> {
+pub(super) fn value(data: &impl serde::Serialize) -> Result<Value, Ended> {
     serde_json::to_value(data).map_err(|error| Ended::Other(Failure::from(anyhow::Error::from(error))))
 }

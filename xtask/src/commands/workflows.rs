@@ -2,6 +2,7 @@
 //! `workflows`.
 
 mod data;
+mod setup;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,15 +36,17 @@ pub(crate) fn run(
     root: &Path,
     github: Option<&Github>,
     options: &WorkflowsOptions,
-) -> Result<Exit, Failure> {
+) -> Result<u8, Failure> {
     let root = options.root.as_deref().unwrap_or(root);
-    match &options.command {
+    let exit = match &options.command {
+        WorkflowsCommand::Setup(options) => return setup::run(root, options),
         WorkflowsCommand::Render(options) => render(data, root, options),
         WorkflowsCommand::Lint(options) => lint(root, options),
         WorkflowsCommand::FetchData(options) => data::fetch(options),
         WorkflowsCommand::PushData(options) => data::push(options),
         WorkflowsCommand::Verdict(options) => verdict(github, options),
-    }
+    }?;
+    Ok(exit.code())
 }
 
 fn render(data: &Path, root: &Path, options: &RenderOptions) -> Result<Exit, Failure> {

@@ -33,8 +33,10 @@ pub(crate) struct HubState {
     pub(crate) deaf: bool,
     /// A runner that is asked to go has just got a job.
     pub(crate) busy_at_last: bool,
-    /// Whether the repository is private.
-    pub(crate) private: bool,
+    /// Whether strangers may send pull requests to the repository.
+    pub(crate) public: bool,
+    /// None: it may not be read.
+    pub(crate) approval: Option<String>,
     next: u64,
 }
 
@@ -86,7 +88,11 @@ impl HubState {
         }
         let path: Vec<&str> = request.path.trim_matches('/').split('/').skip(3).collect();
         match (request.method.as_str(), path.as_slice()) {
-            ("GET", []) => Reply::new(200, json!({"full_name": "o/r", "private": self.private})),
+            ("GET", []) => Reply::new(200, json!({"full_name": "o/r", "private": !self.public})),
+            ("GET", ["actions", "permissions", "fork-pr-contributor-approval"]) => match &self.approval {
+                Some(policy) => Reply::new(200, json!({"approval_policy": policy})),
+                None => Reply::new(403, json!({"message": "Resource not accessible by personal access token"})),
+            },
             ("POST", ["actions", "runners", "generate-jitconfig"]) => self.register(&request.body),
             ("GET", ["actions", "runners"]) => {
                 let named = request.query.get("name");

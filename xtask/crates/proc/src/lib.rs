@@ -4,6 +4,7 @@
 //! This is the only crate that starts a process, sleeps, or decides where a file of a run lies. It knows nothing of
 //! Kubernetes, architectures or reports.
 
+mod cgroup;
 pub mod daemon;
 pub mod deadline;
 pub mod exec;
@@ -19,10 +20,12 @@ pub mod progress;
 pub mod run_dir;
 mod spawner;
 pub mod store;
+pub mod supervisor;
 pub mod terminal;
 mod will;
 
 pub use daemon::{Daemon, Spec};
 pub use parallel::side_by_side;
 pub use run_dir::{RunDir, Scratch, Together};
+pub use supervisor::Supervised;
 pub use will::Will;

@@ -1,6 +1,6 @@
 //! Process groups that are alive, and the identity of a process across its number's reuse.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
@@ -95,9 +95,45 @@ pub fn group_exists(pid: i32) -> bool {
         .is_some_and(|pid| rustix::process::test_kill_process_group(pid).is_ok() || test_kill_process(pid).is_ok())
 }
 
+/// All processes below this one, the nearest first.
+pub(crate) fn descendants(of: i32) -> Vec<i32> {
+    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let with_parent = numbers.filter_map(|pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The command name, in parentheses, may contain blanks and parentheses.
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        Some((pid, parent))
+    });
+    below(of, with_parent)
+}
+
+/// From the pairs of process and parent.
+fn below(of: i32, with_parent: impl Iterator<Item = (i32, i32)>) -> Vec<i32> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for (pid, parent) in with_parent.filter(|(pid, _)| *pid != of) {
+        children.entry(parent).or_default().push(pid);
+    }
+    let mut found = children.remove(&of).unwrap_or_default();
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        // Taken out: pairs that were read at different moments may form a circle.
+        found.extend(children.remove(&pid).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descendants_are_found_through_all_generations() {
+        let pairs = [(1, 0), (5, 1), (9, 5), (7, 5), (8, 9), (3, 1), (5, 8), (9, 8)];
+        assert_eq!(below(5, pairs.into_iter()), [9, 7, 8, 9]);
+        assert_eq!(below(2, pairs.into_iter()), []);
+    }
 
     #[test]
     fn an_identity_survives_being_written_down() {

@@ -3,7 +3,8 @@
 //! PR_SET_PDEATHSIG fires when the parent *thread* ends (prctl(2)): a child started from a worker of a thread pool
 //! would be killed whenever the pool retires that worker. This thread lives as long as the process.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::OnceLock;
@@ -35,6 +36,18 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
     let (answer, answers) = channel();
     spawner.send((command, answer)).map_err(|_| io::Error::other("the spawner thread has ended"))?;
     answers.recv().map_err(|_| io::Error::other("the spawner thread has ended"))?
+}
+
+/// As [`spawn`], in the control group whose `cgroup.procs` was opened.
+pub(crate) fn spawn_into(mut command: Command, group: File) -> io::Result<Child> {
+    enter(&mut command, group);
+    spawn(command)
+}
+
+#[expect(unsafe_code, reason = "pre_exec is unsafe; the closure makes one system call and allocates nothing")]
+fn enter(command: &mut Command, mut group: File) {
+    // SAFETY: async-signal-safe: a write of a constant to a descriptor that is open, no allocation, no lock.
+    unsafe { command.pre_exec(move || group.write_all(b"0")) };
 }
 
 #[expect(unsafe_code, reason = "pre_exec is unsafe; the closure makes two system calls and allocates nothing")]

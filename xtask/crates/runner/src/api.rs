@@ -42,6 +42,8 @@ pub struct Config {
 pub enum Credentials {
     /// Only for a dry run.
     None,
+    /// Read public data without a token.
+    Anonymous,
     Token(Secret),
     App(Box<App>),
 }
@@ -139,6 +141,7 @@ impl Api {
     fn token(&self) -> Result<Secret, Error> {
         let app = match &self.inner.config.credentials {
             Credentials::Token(token) => return Ok(token.clone()),
+            Credentials::Anonymous => return Ok(Secret::new("")),
             Credentials::None => return Err(Error::DryRun),
             Credentials::App(app) => app,
         };
@@ -232,7 +235,8 @@ impl Api {
             request = request.header(*name, *value);
         }
         let (name, value) = authorization(self.inner.kind, token.expose());
-        if let Ok(mut value) = HeaderValue::from_str(&value) {
+        let value = HeaderValue::from_str(&value).ok().filter(|_| !token.is_empty());
+        if let Some(mut value) = value {
             value.set_sensitive(true);
             request = request.header(name, value);
         }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use model::Agent;
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, answered};
 use crate::github::{Deprecation, ForkApproval, Github, Group, Permissions, Repository, Runner};
 use crate::policy::ArchNames;
 
@@ -87,28 +87,20 @@ pub fn ask(github: &Github, agents: &[Agent]) -> Result<Facts, Error> {
     let versions: BTreeSet<String> = of_runners.chain(pinned).filter(|version| !version.is_empty()).collect();
     let mut deprecations = BTreeMap::new();
     for version in versions {
-        let told = told(github.deprecation(&version))?;
+        let told = answered(github.deprecation(&version))?;
         deprecations.insert(version, told);
     }
     let repository = github.repository()?;
-    let groups = if repository.is_none() { Some(told(github.groups())?) } else { None };
+    let groups = if repository.is_none() { Some(answered(github.groups())?) } else { None };
     Ok(Facts {
         scope: github.scope().to_string(),
         repository,
         runners,
         deprecations,
-        approval: told(github.fork_approval())?,
-        permissions: told(github.permissions())?,
+        approval: answered(github.fork_approval())?,
+        permissions: answered(github.permissions())?,
         groups,
     })
-}
-
-/// A refusal is a fact; an interrupt is none, nor the end of a dry run.
-fn told<T>(answer: Result<T, Error>) -> Result<Result<T, String>, Error> {
-    match answer {
-        Err(error @ (Error::Interrupted(_) | Error::DryRun)) => Err(error),
-        other => Ok(other.map_err(|error| error.to_string())),
-    }
 }
 
 /// Applies the rules.

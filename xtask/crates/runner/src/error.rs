@@ -112,6 +112,14 @@ impl Refused {
     }
 }
 
+/// A refusal is a fact, and the reason is kept; an interrupt is none, nor the end of a dry run.
+pub(crate) fn answered<T>(answer: Result<T, Error>) -> Result<Result<T, String>, Error> {
+    match answer {
+        Err(error @ (Error::Interrupted(_) | Error::DryRun)) => Err(error),
+        other => Ok(other.map_err(|error| error.to_string())),
+    }
+}
+
 impl std::error::Error for Refused {}
 
 impl std::fmt::Display for Refused {

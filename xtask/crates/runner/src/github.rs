@@ -4,6 +4,7 @@
 
 mod data;
 mod look;
+mod settings;
 
 use jiff::Timestamp;
 use reqwest::Method;
@@ -19,7 +20,11 @@ use crate::{jit, name, plain};
 use model::Secret;
 
 use data::{Created, Labels, RunnerPage};
-pub use data::{Deprecation, ForkApproval, Group, Job, Label, Permissions, RegistrationToken, Repository, Runner};
+pub use data::{
+    Deprecation, ForkApproval, Group, Job, Label, Permissions, Queued, RegistrationToken, Repository, RepositoryOfRun,
+    Run, Runner,
+};
+pub use settings::{Branch, Pages, WorkflowToken};
 
 /// Names that are tried where one is taken.
 const NAMES: u32 = 3;
@@ -70,6 +75,11 @@ impl Github {
     /// For taking back what was done: Ctrl-C does not stop it.
     pub fn for_teardown(&self) -> Github {
         Github { api: self.api.for_teardown(), scope: self.scope.clone() }
+    }
+
+    /// The same credentials for another scope.
+    pub fn of(&self, scope: Scope) -> Github {
+        Github { api: self.api.clone(), scope }
     }
 
     /// What a dry run would have sent, or has.
@@ -238,6 +248,24 @@ impl Github {
             }
         }
         Err(call.remote(format!("the list does not end after {PAGES} pages"), false))
+    }
+}
+
+#[cfg(test)]
+impl Repository {
+    /// A public one.
+    pub(crate) fn named(full_name: &str) -> Repository {
+        Repository { full_name: full_name.into(), private: false, default_branch: "main".into() }
+    }
+}
+
+impl Run {
+    /// Whether the commit is of another repository, such as a fork, or of one that is unknown.
+    pub fn is_foreign(&self) -> bool {
+        match (&self.repository, &self.head_repository) {
+            (Some(repository), Some(head)) => repository.id != head.id,
+            _ => true,
+        }
     }
 }
 

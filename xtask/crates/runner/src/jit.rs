@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use reqwest::Url;
 use serde_json::Value;
 
+use crate::scope::Scope;
 use model::Secret;
 
 /// The largest that is believed, in bytes of base64; a real one has about 5000.
@@ -42,9 +44,63 @@ pub(crate) fn check(config: &Secret) -> Result<(), String> {
     }
 }
 
+/// A text of the settings in a configuration, by its name without regard to case.
+pub fn setting(config: &Secret, name: &str) -> Option<String> {
+    let files: Value = serde_json::from_slice(&STANDARD.decode(config.expose().trim()).ok()?).ok()?;
+    let settings = STANDARD.decode(files.get(".runner")?.as_str()?).ok()?;
+    let settings = settings.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&settings);
+    let settings: Value = serde_json::from_slice(settings).ok()?;
+    match settings.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?.1 {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Where the runner of a configuration is registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// `github.com`.
+    pub host: String,
+    pub scope: Scope,
+}
+
+/// None: the configuration does not name it.
+pub fn origin(config: &Secret) -> Option<Origin> {
+    let url = Url::parse(&setting(config, "gitHubUrl")?).ok()?;
+    let parts: Vec<&str> = url.path_segments()?.filter(|part| !part.is_empty()).collect();
+    let scope = match parts[..] {
+        [owner, name] => Scope::repo(&format!("{owner}/{name}")),
+        [org] => Scope::org(org),
+        _ => return None,
+    };
+    Some(Origin { host: url.host_str()?.to_owned(), scope: scope.ok()? })
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    fn registered(settings: &str) -> Option<(String, String)> {
+        let files = serde_json::json!({ ".runner": STANDARD.encode(settings) });
+        let found = origin(&Secret::from(STANDARD.encode(files.to_string())))?;
+        Some((found.host, found.scope.to_string()))
+    }
+
+    #[test]
+    fn a_configuration_names_the_repository_of_its_runner() {
+        for (settings, expected) in [
+            (r#"{"GitHubUrl": "https://github.com/o/r"}"#, Some(("github.com", "o/r"))),
+            ("\u{feff}{\"gitHubUrl\": \"https://github.com/o/\"}", Some(("github.com", "o"))),
+            (r#"{"gitHubUrl": "https://example.org/o/r/x"}"#, None),
+            (r#"{"gitHubUrl": "o/r"}"#, None),
+            (r#"{"AgentName": "x"}"#, None),
+        ] {
+            let expected = expected.map(|(host, scope)| (host.to_owned(), scope.to_owned()));
+            assert_eq!(registered(settings), expected, "{settings}");
+        }
+        assert_eq!(origin(&Secret::new("no base64")), None);
+    }
 
     /// A configuration as GitHub makes it.
     pub(crate) fn sample(key: &str) -> String {

@@ -1,4 +1,4 @@
-//! Our own rules: what is not done for a public repository, and which labels lie.
+//! Rules for labels, and for tokens that register runners which stay. Which jobs reach a runner is decided in `exposure`.
 //!
 //! A self-hosted runner of a public repository runs what strangers put into their pull requests. One that stays keeps what
 //! they leave behind. <https://docs.github.com/en/actions/reference/security/secure-use>
@@ -102,7 +102,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_stays_is_not_for_the_public() {
-        let repository = |private| Repository { full_name: "o/r".into(), private };
+        let repository = |private| Repository { private, ..Repository::named("o/r") };
         let group = |open| Group {
             id: 2,
             name: "g".into(),

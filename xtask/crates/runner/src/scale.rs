@@ -1,4 +1,7 @@
 //! For which waiting jobs machines are missing. Only deciding is done here; starting one is the business of `up`.
+//!
+//! Jobs of runs whose commit is of another repository start no machine. That saves machines and closes no door: GitHub
+//! gives a job to any runner with its labels; see `exposure`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::github::{Job, Runner};
+use crate::github::{Job, Queued, Runner};
 use crate::name::Name;
 use crate::plain;
 
@@ -46,10 +49,25 @@ pub struct Plan {
     pub starts: Vec<Start>,
     /// Jobs that no machine here is for.
     pub others: Vec<String>,
+    /// Jobs of runs whose commit is of another repository.
+    pub skipped: Vec<Skipped>,
+}
+
+/// A job that starts no machine, because the commit of its run is of another repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    pub job: String,
+    pub labels: Vec<String>,
+    pub run: u64,
+    pub event: String,
+    /// None: a fork that was deleted.
+    pub head_repository: Option<String>,
 }
 
 /// `kinds` are those whose machines can be started here.
-pub fn plan(jobs: &[Job], runners: &[Runner], kinds: &[Startable], now: Timestamp) -> Plan {
+pub fn plan(queued: &[Queued], runners: &[Runner], kinds: &[Startable], now: Timestamp) -> Plan {
+    let (foreign, own): (Vec<&Queued>, Vec<&Queued>) = queued.iter().partition(|queued| queued.run.is_foreign());
+    let jobs: Vec<&Job> = own.iter().map(|queued| &queued.job).collect();
     let wants = |job: &Job, kind: &Startable| set(job.labels.iter()) == set(kind.labels.iter());
     let start = |kind: &Startable| {
         let waiting = jobs.iter().filter(|job| wants(job, kind)).count();
@@ -62,7 +80,28 @@ pub fn plan(jobs: &[Job], runners: &[Runner], kinds: &[Startable], now: Timestam
     };
     let others = jobs.iter().filter(|job| !kinds.iter().any(|kind| wants(job, kind)));
     let others = others.map(|job| plain(&format!("{} ({})", job.name, job.labels.join(", ")))).collect();
-    Plan { starts: kinds.iter().map(start).collect(), others }
+    let skipped = foreign.into_iter().map(Skipped::of).collect();
+    Plan { starts: kinds.iter().map(start).collect(), others, skipped }
+}
+
+impl Skipped {
+    fn of(Queued { job, run }: &Queued) -> Skipped {
+        Skipped {
+            job: plain(&job.name),
+            labels: job.labels.iter().map(|label| plain(label)).collect(),
+            run: run.id,
+            event: plain(&run.event),
+            head_repository: run.head_repository.as_ref().map(|head| plain(&head.full_name)),
+        }
+    }
+}
+
+/// For people: the job, and where its commit is from.
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let head = self.head_repository.as_deref().unwrap_or("an unknown repository");
+        write!(f, "{} ({}) of run {}: {} from {head}", self.job, self.labels.join(", "), self.run, self.event)
+    }
 }
 
 /// Whether it was made here for this kind of machine.
@@ -94,9 +133,15 @@ mod tests {
         Startable { runner: "own".into(), arch: "riscv64".into(), labels, max }
     }
 
-    fn job(id: u64, labels: &[&str]) -> Job {
-        serde_json::from_value(serde_json::json!({"id": id, "name": "j", "status": "queued", "labels": labels}))
-            .unwrap()
+    fn job(id: u64, labels: &[&str]) -> Queued {
+        queued(id, labels, serde_json::json!({"id": 7, "full_name": "o/r"}))
+    }
+
+    fn queued(id: u64, labels: &[&str], head: serde_json::Value) -> Queued {
+        let job = serde_json::json!({"id": id, "name": "j", "status": "queued", "labels": labels});
+        let run = serde_json::json!({"id": 1, "event": "pull_request", "repository": {"id": 7, "full_name": "o/r"},
+            "head_repository": head});
+        Queued { job: serde_json::from_value(job).unwrap(), run: serde_json::from_value(run).unwrap() }
     }
 
     fn runner(minutes: u64, arch: &str, status: &str, busy: bool, labels: &[&str]) -> Runner {
@@ -109,7 +154,8 @@ mod tests {
     #[test]
     fn machines_are_started_for_jobs_that_ask_for_exactly_them_up_to_the_limit() {
         const LABELS: [&str; 3] = ["self-hosted", "linux", "riscv64"];
-        let wait = |count| -> Vec<Job> { (0..count).map(|id| job(id, &["RISCV64", "self-hosted", "Linux"])).collect() };
+        let wait =
+            |count| -> Vec<Queued> { (0..count).map(|id| job(id, &["RISCV64", "self-hosted", "Linux"])).collect() };
         let idle = || runner(500, "riscv64", "online", false, &LABELS);
         let busy = || runner(500, "riscv64", "online", true, &LABELS);
         let coming = || runner(5, "riscv64", "offline", false, &LABELS);
@@ -135,5 +181,22 @@ mod tests {
         }
         let plan = plan(&[job(1, &["gpu"])], &[], &[kind(2)], now());
         assert_eq!(plan.others, ["j (gpu)"]);
+    }
+
+    #[test]
+    fn jobs_of_forks_start_no_machine_and_are_named() {
+        const LABELS: [&str; 3] = ["self-hosted", "linux", "riscv64"];
+        let json = |text: &str| serde_json::from_str(text).unwrap();
+        for (head, shown) in [
+            (r#"{"id": 8, "full_name": "them/r"}"#, "pull_request from them/r"),
+            // A fork that has taken the repository's former name.
+            (r#"{"id": 8, "full_name": "o/r"}"#, "pull_request from o/r"),
+            ("null", "pull_request from an unknown repository"),
+        ] {
+            let plan = plan(&[queued(3, &LABELS, json(head)), job(4, &LABELS)], &[], &[kind(2)], now());
+            assert_eq!((plan.starts[0].waiting, plan.starts[0].start), (1, 1), "{plan:?}");
+            assert_eq!(plan.skipped.len(), 1, "{plan:?}");
+            assert!(plan.skipped[0].to_string().contains(shown), "{}", plan.skipped[0]);
+        }
     }
 }

@@ -251,6 +251,25 @@ fn an_app_gets_a_token_uses_it_until_it_expires_and_gets_another_one() {
 }
 
 #[test]
+fn settings_that_workflows_need_are_read_from_rulesets_and_branch_protection() {
+    let fake = Fake::start();
+    let github = github(&fake);
+    assert_eq!(github.pages_site().unwrap(), None);
+    fake.set("pages", json!({"build_type": "workflow", "status": null}));
+    assert_eq!(github.pages_site().unwrap().unwrap().build_type.as_deref(), Some("workflow"));
+    let required = json!({"required_status_checks": [{"context": "gate", "integration_id": 15368}]});
+    let other = json!({"type": "commit_message_pattern", "parameters": {"operator": "starts_with", "pattern": "x"}});
+    fake.set("rules/branches/main", json!([other, {"type": "required_status_checks", "parameters": required}]));
+    assert_eq!(github.branch("main").unwrap().checks, ["gate".to_owned()].into());
+    fake.set("branches/main/protection/required_status_checks", json!({"strict": true, "contexts": ["rust"]}));
+    assert_eq!(github.branch("main").unwrap().checks, ["gate", "rust"].map(String::from).into());
+    fake.set("actions/variables", json!({"total_count": 1, "variables": [{"name": "A", "value": "x"}]}));
+    assert_eq!(github.variables().unwrap_err().code(), 3, "the organisation's may not be read");
+    fake.set("actions/organization-variables", json!({"total_count": 1, "variables": [{"name": "B", "value": ""}]}));
+    assert_eq!(github.variables().unwrap(), ["A", "B"].map(String::from).into());
+}
+
+#[test]
 fn groups_jobs_and_labels() {
     let fake = Fake::start();
     let org = Scope::org("org").unwrap();
@@ -270,7 +289,7 @@ fn groups_jobs_and_labels() {
         "jobs/2",
         json!([job(20, "in_progress", None), job(21, "queued", None), job(22, "queued", Some("cancelled"))]),
     );
-    let ids: Vec<u64> = github.queued_jobs().unwrap().iter().map(|job| job.id).collect();
+    let ids: Vec<u64> = github.queued_jobs().unwrap().iter().map(|queued| queued.job.id).collect();
     assert_eq!(ids, [10, 21]);
 
     let id = fake.add("x", |_| {});

@@ -13,6 +13,7 @@ mod job;
 pub mod lint;
 mod lock;
 mod matrix;
+mod needs;
 mod render;
 pub mod verdict;
 
@@ -23,4 +24,5 @@ pub use event::{Event, Origin};
 pub use job::{Breadth, Job};
 pub use lock::{Action, Lock};
 pub use matrix::{Ask, Entry, MOST_JOBS, Matrix, RunsOn, machines, matrix};
+pub use needs::{Needs, needs};
 pub use render::{Parts, RenderError, render};

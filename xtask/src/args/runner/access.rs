@@ -60,6 +60,18 @@ impl Access {
         }
     }
 
+    /// The token in the environment.
+    pub(crate) fn token(&self) -> Option<Secret> {
+        from_env(&self.token_env)
+    }
+
+    /// Whether `api_url` is the API of this GitHub server: its own address, or `api.` before it.
+    pub(crate) fn is_api_of(&self, host: &str) -> bool {
+        let after_scheme = self.api_url.split_once("://").map_or("", |(_, rest)| rest);
+        let api = after_scheme.split(['/', ':', '?']).next().unwrap_or_default();
+        api.eq_ignore_ascii_case(host) || api.eq_ignore_ascii_case(&format!("api.{host}"))
+    }
+
     /// Who asks. In a dry run nobody has to.
     pub(crate) fn credentials(&self, scope: &Scope) -> Result<Credentials, Error> {
         if let (Some(id), Some(installation), Some(file)) = (&self.app_id, self.installation_id, &self.app_key_file) {

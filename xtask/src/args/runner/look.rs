@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::{Access, Output};
+use super::{Access, Output, ReachOptions};
 use crate::args::{CloudOptions, MakeOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -46,10 +46,19 @@ pub(crate) struct GcOptions {
 #[command(after_help = "\
 Examples:
   cargo xtask runner scale --once --repo OWNER/NAME
-  cargo xtask runner scale --once --repo OWNER/NAME --json")]
+  cargo xtask runner scale --once --repo OWNER/NAME --json
+  cargo xtask runner scale --once --org ORG --group GROUP --jobs-of ORG/NAME
+
+Jobs of pull requests from forks start no machine; but GitHub gives a job to any runner with its labels, so its settings
+must keep forks away from the runners, as for `runner jit`.")]
 pub(crate) struct ScaleOptions {
     #[command(flatten)]
     pub(crate) access: Access,
+    #[command(flatten)]
+    pub(crate) reach: ReachOptions,
+    /// With --org: the repository whose waiting jobs count
+    #[arg(long, value_name = "OWNER/NAME", requires = "org")]
+    pub(crate) jobs_of: Option<String>,
     #[command(flatten)]
     pub(crate) make: MakeOptions,
     /// Look once and end; whoever wants it again calls again

@@ -34,12 +34,27 @@ pub(crate) enum TokenKind {
     Remove,
 }
 
+/// Where a new runner is registered, and which workflows reach it there.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ReachOptions {
+    /// A runner group of the organisation, by name or id
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+    /// Register a runner of a public repository although any workflow can reach it: only the approval of runs from forks
+    /// protects it then
+    #[arg(long)]
+    pub(crate) allow_any_workflow: bool,
+}
+
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   cargo xtask runner jit --repo OWNER/NAME --arch ARCH --out jit.config
   cargo xtask runner jit --org ORG --group GROUP --arch ARCH --runner NAME --out jit.config
   cargo xtask runner jit --repo OWNER/NAME --arch ARCH --out jit.config --dry-run
+
+A runner that pull requests from forks can reach is refused with exit code 6: GitHub's settings must require an approval
+for all external contributors, and the runner group must be restricted to named workflows.
 
 On the machine, as a user without rights, the agent takes it from its environment:
   ACTIONS_RUNNER_INPUT_JITCONFIG=$(cat jit.config) ./run.sh")]
@@ -55,9 +70,8 @@ pub(crate) struct JitOptions {
     /// Its name [default: archproof-ARCH-TIME-XXXX; `gc` knows only those]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// A runner group of the organisation, by name or id
-    #[arg(long, value_name = "GROUP")]
-    pub(crate) group: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: ReachOptions,
     /// Other labels than those of the runner, separated by commas
     #[arg(long, value_name = "LABEL", value_delimiter = ',')]
     pub(crate) labels: Vec<String>,

@@ -10,7 +10,7 @@ use serde_json::json;
 use targets::Catalogue;
 
 use super::private::Private;
-use super::{Ended, names, shown, with_github};
+use super::{Ended, admitted_group, names, shown, with_github};
 use crate::args::JitOptions;
 
 pub(super) fn run(data: &Path, options: &JitOptions) -> Result<u8, Ended> {
@@ -21,7 +21,7 @@ pub(super) fn run(data: &Path, options: &JitOptions) -> Result<u8, Ended> {
     options.name.as_deref().map_or(Ok(()), check_name)?;
     let file = if options.access.output.dry_run { None } else { Some(Private::create(&options.out)?) };
     with_github(&options.access, |github| {
-        let group = github.group(options.group.as_deref())?;
+        let group = admitted_group(github, &options.reach)?;
         let ask = JitRequest { arch: arch.clone(), name: options.name.clone(), group, labels: labels.clone() };
         let made = github.create_jit(&ask)?;
         let kept = interrupt::check().map_err(Error::from);

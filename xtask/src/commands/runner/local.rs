@@ -1,7 +1,9 @@
 //! `cargo xtask runner up --local`: the agent on this machine, for one job.
 //!
 //! It has the rights of the user who starts it, so that must not be root, and its jobs can read whatever that user can:
-//! no token of GitHub should be among it.
+//! no token of GitHub should be among it. When the agent ends, or this command does, so does all that it has started.
+
+mod admission;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ use proc::daemon::tail;
 use proc::deadline::{OnInterrupt, Probe, until};
 use proc::exec::{self, Shell, cmd};
 use proc::progress::{Phase, say};
-use proc::{Daemon, Scratch, Spec};
+use proc::{Scratch, Spec, Supervised};
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use serde_json::json;
 use targets::Catalogue;
@@ -61,10 +63,17 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
     if options.access.output.dry_run {
         return dry(&catalogue, options, &target.name, &agent);
     }
+    without_files(options)?;
     let ready = match &options.jit {
-        Some(file) => Ready { jit: userdata::read(file)?, registered: None },
+        Some(file) => {
+            let jit = userdata::read(file)?;
+            admission::check(options, &jit)?;
+            Ready { jit, registered: None }
+        }
         None => {
-            allowed(options)?;
+            say(
+                "warning: a job runs as this user, and may find the token where it came from; --jit FILE needs none here",
+            );
             // The archive first: it is what fails most often, and nothing is registered then.
             archive(paths, &agent)?;
             register(&catalogue, options, &target.name)?
@@ -87,8 +96,8 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
     }
 }
 
-/// Nothing of GitHub's may lie around where a job can read it, and what stays is not for the public.
-fn allowed(options: &RunnerUpOptions) -> Result<(), Stop> {
+/// Refuses a file with a credential of GitHub: a job could read it.
+fn without_files(options: &RunnerUpOptions) -> Result<(), Stop> {
     if let Some(file) = options.access.token_file.as_ref().or(options.access.app_key_file.as_ref()) {
         return Err(Stop::Policy(format!(
             "refused: a job runs as this user and can read {}; make the configuration elsewhere with `cargo xtask runner \
@@ -96,7 +105,6 @@ fn allowed(options: &RunnerUpOptions) -> Result<(), Stop> {
             file.display()
         )));
     }
-    say("warning: a job runs as this user, and may find the token where it came from; --jit FILE needs none here");
     Ok(())
 }
 
@@ -116,7 +124,7 @@ fn asked(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, github: &
     let chosen = machine::one(catalogue, target, options.runner.as_deref(), options.make.worker.provider.as_deref())?;
     let labels = chosen.runner.labels.clone();
     policy::labels(&super::names(catalogue), arch, &labels)?;
-    let group = github.group(options.group.as_deref())?;
+    let group = super::admitted_group(github, &options.reach)?;
     Ok(JitRequest { arch: arch.to_owned(), name: None, group, labels })
 }
 
@@ -126,7 +134,7 @@ fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<St
     let place = Scratch::create(&paths.cache, "runner").or_exit(Exit::Infrastructure)?;
     let program = unpack(&archive, place.path(), agent.kind).or_exit(Exit::Infrastructure)?;
     let log = place.path().join("agent.log");
-    let mut daemon = Daemon::start_clean(Spec {
+    let spec = Spec {
         name: "the agent".into(),
         program,
         args: if agent.kind == AgentKind::GithubActRunner { vec!["run".into()] } else { Vec::new() },
@@ -134,11 +142,11 @@ fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<St
         dir: Some(place.path().join("agent")),
         log: log.clone(),
         ledger: place.ledger(),
-    })
-    .or_exit(Exit::Infrastructure)?;
+    };
+    let mut agent_run = Supervised::start(spec, GRACE).or_exit(Exit::Infrastructure)?;
     let phase = Phase::start("the agent");
     let limit = Duration::from_secs(u64::from(minutes) * 60);
-    let ended = until("the end of the job", limit, LOOK_EVERY, OnInterrupt::Stop, || match daemon.ended() {
+    let ended = until("the end of the job", limit, LOOK_EVERY, OnInterrupt::Stop, || match agent_run.ended() {
         Some(status) => Probe::Ready(status),
         None => {
             phase.status(tail(&log, 1));
@@ -146,7 +154,7 @@ fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<St
         }
     });
     if ended.is_err() {
-        daemon.stop(GRACE);
+        agent_run.stop();
     }
     let last = tail(&log, LAST_LINES);
     let status = ended.map_err(Stop::of_wait)?;

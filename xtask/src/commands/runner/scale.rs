@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use ::runner::github::Github;
+use ::runner::exposure::Exposure;
+use ::runner::github::{DEFAULT_GROUP, Github};
 use ::runner::scale::{self, Start, Startable};
+use ::runner::{Error, Scope};
 use jiff::Timestamp;
 use proc::progress;
 use serde_json::json;
@@ -12,30 +14,52 @@ use targets::Catalogue;
 use super::stop::Stop;
 use super::table::table;
 use super::up::{self, Order};
-use super::{Ended, Shown, shown, value, with_github};
+use super::{Ended, Shown, admitted_group, shown, value, with_github};
 use crate::args::ScaleOptions;
 
 pub(super) fn run(data: &Path, home: Option<&Path>, options: &ScaleOptions) -> Result<u8, Ended> {
     let catalogue = Catalogue::load(data)?;
     let kinds = startable(&catalogue);
     with_github(&options.access, |github| {
-        let (jobs, runners) = (github.queued_jobs()?, github.runners(None)?);
+        let group = admitted_group(github, &options.reach)?;
+        let (jobs, runners) = (jobs_of(github, options)?.queued_jobs()?, github.runners(None)?);
         let plan = scale::plan(&jobs, &runners, &kinds, Timestamp::now());
         let mut failed = None;
         for wanted in plan.starts.iter().filter(|wanted| wanted.start > 0) {
             for _ in 0..wanted.start {
-                if let Err(error) = start(&catalogue, github, home, wanted, options) {
+                if let Err(error) = start(&catalogue, github, home, (wanted, group), options) {
                     progress::say(&format!("no {}: {error}", wanted.runner));
                     failed.get_or_insert(error.code());
                     break;
                 }
             }
         }
+        plan.skipped.iter().for_each(|job| {
+            progress::say(&format!("no machine for a commit of another repository: {job}"));
+        });
         plan.others.iter().for_each(|job| progress::say(&format!("no machine here is for the job {job}")));
         let heading = ["RUNNER", "ARCH", "WAITING", "COMING", "BUSY", "MAX", "START"];
         let shown = shown(table(heading, plan.starts.iter().map(row)), value(&json!({ "plan": value(&plan)? }))?);
         Ok(Shown { code: failed.unwrap_or(0), ..shown })
     })
+}
+
+/// The repository whose jobs count: that of the runners, or one of the organisation that they belong to.
+fn jobs_of(github: &Github, options: &ScaleOptions) -> Result<Github, Error> {
+    let Some(text) = &options.jobs_of else { return Ok(github.clone()) };
+    let scope = Scope::repo(text)?;
+    match (&scope, github.scope()) {
+        (Scope::Repo { owner, .. }, Scope::Org(org)) if owner.eq_ignore_ascii_case(org) => {}
+        _ => return Err(Error::Config(format!("{scope} is not a repository of {}", github.scope()))),
+    }
+    let jobs = github.of(scope);
+    // The repository's own approval policy may be weaker than the organisation's; the group was looked at before.
+    match Exposure::ask(&jobs, DEFAULT_GROUP) {
+        Ok(exposure) => exposure.check(true)?,
+        Err(Error::DryRun) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(jobs)
 }
 
 /// The project's own machines that a cloud makes.
@@ -53,14 +77,15 @@ fn start(
     catalogue: &Catalogue,
     github: &Github,
     home: Option<&Path>,
-    wanted: &Start,
+    (wanted, group): (&Start, u64),
     options: &ScaleOptions,
 ) -> Result<(), Stop> {
     if options.access.output.dry_run {
         progress::say(&format!("would start a {}", wanted.runner));
         return Ok(());
     }
-    let order = Order::new(catalogue, catalogue.target(&wanted.arch)?, Some(&wanted.runner), &options.make)?;
+    let mut order = Order::new(catalogue, catalogue.target(&wanted.arch)?, Some(&wanted.runner), &options.make)?;
+    order.group = group;
     let started = up::make(github, home, &order)?;
     progress::say(&format!("{} has come", started.name));
     Ok(())

@@ -20,7 +20,7 @@ use serde::Serialize;
 use targets::Catalogue;
 
 use super::stop::Stop;
-use super::{clouds, local, machine, machines, names, open};
+use super::{admitted_group, clouds, local, machine, machines, names, open};
 use crate::args::{MakeOptions, Places, RunnerUpOptions};
 use crate::commands::print_json;
 use crate::failure::Failure;
@@ -34,7 +34,7 @@ pub(super) struct Order<'a> {
     shape: ServerShape,
     cloud: &'a Cloud,
     agent: Agent,
-    group: u64,
+    pub(super) group: u64,
     make: &'a MakeOptions,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn run(places: &Places, home: Option<&Path>, options: &RunnerUpOption
     let mut order = Order::new(&catalogue, target, options.runner.as_deref(), &options.make)?;
     let github = open(&options.access)?;
     let output = options.access.output;
-    order.group = github.group(options.group.as_deref())?;
+    order.group = admitted_group(&github, &options.reach)?;
     if output.dry_run {
         return dry(&github, home, options, &order);
     }

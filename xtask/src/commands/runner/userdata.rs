@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
+use ::runner::jit::setting;
 use anyhow::anyhow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -45,7 +46,7 @@ pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop>
     }
     let agent = machine::agent(&catalogue, target, &options.worker)?;
     let jit = options.jit.as_deref().map(read).transpose()?;
-    let name = options.name.clone().or_else(|| name_in(jit.as_ref()?));
+    let name = options.name.clone().or_else(|| setting(jit.as_ref()?, "agentName"));
     let name = name.unwrap_or_else(|| format!("{}-{}", ::runner::PREFIX, target.name));
     let shown = jit.is_none();
     let worker = Worker {
@@ -102,14 +103,4 @@ pub(super) fn read(file: &Path) -> Result<Secret, Stop> {
     read.map_err(|error| Stop::Usage(format!("failed to read the configuration {}: {error}", file.display())))?;
     let text = String::from_utf8(bytes).map_err(|_| anyhow!("{} is no text", file.display())).or_exit(Exit::Usage)?;
     Ok(Secret::from(text))
-}
-
-/// `agentName` of the settings in a just-in-time configuration.
-fn name_in(jit: &Secret) -> Option<String> {
-    let files: serde_json::Value = serde_json::from_slice(&STANDARD.decode(jit.expose()).ok()?).ok()?;
-    let settings = STANDARD.decode(files.get(".runner")?.as_str()?).ok()?;
-    let settings = settings.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&settings);
-    let settings: serde_json::Value = serde_json::from_slice(settings).ok()?;
-    let name = settings.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case("agentName"))?.1;
-    name.as_str().map(str::to_owned)
 }

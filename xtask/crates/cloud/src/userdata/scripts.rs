@@ -14,6 +14,7 @@ pub(super) struct Place {
     pub(super) setup: &'static str,
     pub(super) end: &'static str,
     pub(super) unit: &'static str,
+    pub(super) console: &'static str,
     service: &'static str,
 }
 
@@ -27,6 +28,7 @@ impl Default for Place {
             setup: "/usr/local/sbin/archproof-runner-setup",
             end: "/usr/local/sbin/archproof-runner-end",
             unit: "/etc/systemd/system/archproof-runner.service",
+            console: "/dev/console",
             service: "archproof-runner.service",
         }
     }
@@ -90,17 +92,28 @@ systemctl start --no-block {service}
     )
 }
 
-/// Shows the end of the agent's log where an operator of the cloud can read it, then powers the machine off.
+/// Powers the machine off, after the end of the agent's log was shown where an operator of the cloud can read it.
+///
+/// The job owns the folder of the log and may have put a link, a FIFO or an endless file there. So the job's user reads it:
+/// a plain file, opened without following a link or waiting, 64 KiB of it, for 20 seconds at most.
 pub(super) fn end_script(place: &Place) -> String {
-    let Place { jit, agent, .. } = place;
+    let Place { jit, agent, user, console, .. } = place;
     format!(
         r#"#!/bin/bash
-# The job is over: nothing of it may stay.
+# The job is over: nothing of it may stay, and nothing that it left may keep the machine on.
+trap 'systemctl poweroff' EXIT
 rm -f {jit}
-log=$(ls -t {agent}/_diag/Runner_*.log 2>/dev/null | head -n 1)
-[ -z "$log" ] || tail -n 40 "$log" >/dev/console 2>/dev/null
-echo "archproof: the runner has ended (${{SERVICE_RESULT:-}} ${{EXIT_STATUS:-}})" >/dev/console
-systemctl poweroff
+lines=$(timeout --kill-after=5 20 runuser -u {user} -- /bin/bash -c '
+    cd {agent}/_diag || exit
+    newest=$(find . -maxdepth 1 -type f -name "Runner_*.log" -printf "%T@ %s %f\n" | sort -rn | head -n 1)
+    read -r _ size name <<<"$newest"
+    [ -n "$name" ] || exit
+    skip=$((size > 65536 ? size - 65536 : 0))
+    dd if="./$name" iflag=nofollow,nonblock,skip_bytes,count_bytes skip="$skip" count=65536 bs=65536 status=none
+' 2>/dev/null | tail -n 40 | tr -cd '\11\12\40-\176')
+# A console may block, too.
+printf '%s\n' "$lines" "archproof: the runner has ended (${{SERVICE_RESULT:-}} ${{EXIT_STATUS:-}})" |
+    timeout --kill-after=5 10 dd of={console} status=none
 "#
     )
 }
@@ -139,4 +152,113 @@ RuntimeMaxSec={minutes}min
 IPAddressDeny=169.254.169.254 fe80::a9fe:a9fe fd00:ec2::254
 "
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::{Path, PathBuf};
+    use std::time::{Duration, Instant};
+
+    use proc::exec::{self, Shell, cmd};
+
+    use super::*;
+
+    /// A machine in a folder: its console, the folder of the agent, and programs that stand for the machine's.
+    struct Machine {
+        root: PathBuf,
+        place: Place,
+    }
+
+    impl Machine {
+        fn new(name: &str) -> Machine {
+            let root = std::env::temp_dir().join(format!("archproof-end-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(root.join("agent/_diag")).unwrap();
+            std::fs::create_dir_all(root.join("bin")).unwrap();
+            let at = |part: &str| -> &'static str { root.join(part).display().to_string().leak() };
+            let place = Place { agent: at("agent"), jit: at("jit"), console: at("console"), ..Place::default() };
+            let machine = Machine { root, place };
+            machine.program("systemctl", "echo \"$@\" >>\"$(dirname \"$0\")/../asked\"");
+            // `-u USER -- COMMAND…`: the test's own user.
+            machine.program("runuser", "shift 3; exec \"$@\"");
+            machine
+        }
+
+        fn program(&self, name: &str, script: &str) {
+            let file = self.root.join("bin").join(name);
+            std::fs::write(&file, format!("#!/bin/bash\n{script}\n")).unwrap();
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+
+        fn log(&self) -> PathBuf {
+            self.root.join("agent/_diag/Runner_1.log")
+        }
+
+        /// Runs the script; returns what is on the console.
+        fn end(&self) -> String {
+            let script = self.root.join("end");
+            std::fs::write(&script, end_script(&self.place)).unwrap();
+            let shell = Shell::new().unwrap();
+            let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.root.join("bin").display());
+            let begin = Instant::now();
+            let run = cmd!(shell, "bash {script}").env("PATH", path);
+            exec::run(run, Duration::from_secs(120)).unwrap();
+            assert!(begin.elapsed() < Duration::from_secs(60), "it took {:?}", begin.elapsed());
+            let asked = std::fs::read_to_string(self.root.join("asked")).unwrap_or_default();
+            assert_eq!(asked, "poweroff\n", "the machine stays on");
+            std::fs::read_to_string(self.root.join("console")).unwrap_or_default()
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.root);
+        }
+    }
+
+    fn fifo(at: &Path) {
+        let shell = Shell::new().unwrap();
+        exec::run(cmd!(shell, "mkfifo {at}"), Duration::from_secs(30)).unwrap();
+    }
+
+    #[test]
+    fn the_last_lines_of_the_log_are_shown_without_control_characters() {
+        let machine = Machine::new("log");
+        let lines: String = (0..5000).map(|number| format!("line {number} \u{1b}[2J\n")).collect();
+        std::fs::write(machine.log(), lines).unwrap();
+        std::fs::write(machine.place.jit, "key").unwrap();
+        let shown = machine.end();
+        assert!(shown.contains("line 4999 [2J\n") && shown.contains("archproof: the runner has ended"), "{shown}");
+        assert!(!shown.contains("line 4900") && !shown.contains('\u{1b}'), "{shown}");
+        assert!(!Path::new(machine.place.jit).exists());
+    }
+
+    #[test]
+    fn a_log_that_is_a_fifo_a_link_or_endless_does_not_keep_the_machine_on() {
+        let machine = Machine::new("fifo");
+        fifo(&machine.log());
+        assert!(machine.end().contains("has ended"));
+
+        let machine = Machine::new("link");
+        let secret = machine.root.join("secret");
+        std::fs::write(&secret, "planted\n").unwrap();
+        symlink(&secret, machine.log()).unwrap();
+        let shown = machine.end();
+        assert!(shown.contains("has ended") && !shown.contains("planted"), "{shown}");
+
+        let machine = Machine::new("large");
+        std::fs::File::create(machine.log()).unwrap().set_len(1 << 40).unwrap();
+        assert!(machine.end().contains("has ended"));
+    }
+
+    #[test]
+    fn a_step_that_fails_or_hangs_does_not_keep_the_machine_on() {
+        for (name, program, script) in
+            [("fails", "runuser", "exit 1"), ("missing", "rm", "exit 127"), ("hangs", "runuser", "sleep 1000")]
+        {
+            let machine = Machine::new(name);
+            machine.program(program, script);
+            machine.end();
+        }
+    }
 }

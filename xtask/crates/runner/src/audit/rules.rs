@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Facts, Finding, Level, Yardstick};
+use crate::exposure::APPROVE_ALL;
 use crate::github::{Deprecation, Group, Runner};
 use crate::name::Name;
 use crate::plain;
@@ -120,7 +121,7 @@ pub(super) fn settings(facts: &Facts) -> Vec<Finding> {
     let serious = if public { Level::Problem } else { Level::Warning };
     match &facts.approval {
         Err(why) => found.push(unknown("approval", subject, why)),
-        Ok(approval) if approval.approval_policy != "all_external_contributors" => {
+        Ok(approval) if approval.approval_policy != APPROVE_ALL => {
             let text =
                 format!("pull requests of forks wait for an approval only of {}", plain(&approval.approval_policy));
             let fix = "Settings, Actions, General: require approval for all external contributors";
@@ -140,9 +141,14 @@ pub(super) fn settings(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-/// Which repositories of an organisation reach which runners.
+/// Which repositories and workflows reach which runners.
 pub(super) fn groups(facts: &Facts) -> Vec<Finding> {
     match &facts.groups {
+        None if is_public(facts) && !facts.runners.is_empty() => {
+            let text = "any workflow can reach these runners: the runners of a repository have no group".into();
+            let fix = "register them in a runner group of an organisation that is restricted to named workflows";
+            vec![finding(Level::Problem, "group", &facts.scope, text, fix)]
+        }
         None => Vec::new(),
         Some(Err(why)) => vec![unknown("group", &facts.scope, why)],
         Some(Ok(groups)) => groups.iter().flat_map(group).collect(),
@@ -158,9 +164,9 @@ fn group(group: &Group) -> Vec<Finding> {
         found.push(finding(Level::Problem, "group", &subject, text, fix));
     }
     if group.allows_public_repositories && !group.restricted_to_workflows {
-        let text = "any workflow of a public repository reaches its runners".into();
-        let fix = "restrict the group to the workflows that need it, where the plan has that";
-        found.push(finding(Level::Warning, "group", &subject, text, fix));
+        let text = "any workflow can reach these runners, also one that a pull request from a fork brings".into();
+        let fix = "restrict the group to the named workflows that need it";
+        found.push(finding(Level::Problem, "group", &subject, text, fix));
     }
     found
 }

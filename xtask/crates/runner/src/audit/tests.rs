@@ -29,16 +29,26 @@ fn runner(name: &str, labels: &[(&str, &str)], ephemeral: bool) -> Runner {
     serde_json::from_value(value).unwrap()
 }
 
-/// A public repository without a fault.
+/// An organisation without a fault, one of whose groups is for public repositories.
 fn facts() -> Facts {
     Facts {
-        scope: "o/r".into(),
-        repository: Some(Repository { full_name: "o/r".into(), private: false }),
+        scope: "o".into(),
+        repository: None,
         runners: vec![runner("board-riscv64", &[("riscv64", "custom"), ("self-hosted", "read-only")], true)],
         deprecations: BTreeMap::from([("2.337.0".into(), Ok(Some(Deprecation::default())))]),
         approval: Ok(ForkApproval { approval_policy: "all_external_contributors".into() }),
         permissions: Ok(Permissions { enabled: Some(true), sha_pinning_required: Some(true) }),
-        groups: None,
+        groups: Some(Ok(vec![group("selected", true, true)])),
+    }
+}
+
+fn group(visibility: &str, open: bool, restricted: bool) -> Group {
+    Group {
+        id: 1,
+        name: "g".into(),
+        visibility: visibility.into(),
+        allows_public_repositories: open,
+        restricted_to_workflows: restricted,
     }
 }
 
@@ -52,9 +62,8 @@ fn found(facts: &Facts) -> Vec<(Level, &'static str)> {
     of(facts).findings.iter().map(|finding| (finding.level, finding.rule)).collect()
 }
 
-fn private(mut facts: Facts) -> Facts {
-    facts.repository.as_mut().unwrap().private = true;
-    facts
+fn private(facts: Facts) -> Facts {
+    Facts { groups: Some(Ok(vec![group("all", false, false)])), ..facts }
 }
 
 fn ending(runtime: Option<&str>, registration: Option<&str>) -> Facts {
@@ -125,14 +134,13 @@ fn settings_and_groups_that_are_open_are_found() {
     use Level::{Problem, Unknown, Warning};
     let approval = |policy: &str| Facts { approval: Ok(ForkApproval { approval_policy: policy.into() }), ..facts() };
     let pinning = |sha| Permissions { enabled: None, sha_pinning_required: sha };
-    let group = |visibility: &str, open, restricted| Group {
-        id: 1,
-        name: "g".into(),
-        visibility: visibility.into(),
-        allows_public_repositories: open,
-        restricted_to_workflows: restricted,
+    let org = |group| Facts { groups: Some(Ok(vec![group])), ..facts() };
+    let repository = |private| Facts {
+        scope: "o/r".into(),
+        repository: Some(Repository { private, ..Repository::named("o/r") }),
+        groups: None,
+        ..facts()
     };
-    let org = |group| Facts { repository: None, groups: Some(Ok(vec![group])), ..facts() };
     for (facts, expected) in [
         (approval("first_time_contributors"), vec![(Problem, "approval")]),
         (private(approval("first_time_contributors")), vec![(Warning, "approval")]),
@@ -142,9 +150,13 @@ fn settings_and_groups_that_are_open_are_found() {
         (Facts { permissions: Err("403".into()), ..facts() }, vec![(Unknown, "sha-pinning")]),
         (org(group("all", false, false)), vec![]),
         (org(group("selected", true, true)), vec![]),
-        (org(group("selected", true, false)), vec![(Warning, "group")]),
+        (org(group("selected", true, false)), vec![(Problem, "group")]),
         (org(group("all", true, true)), vec![(Problem, "group")]),
-        (Facts { repository: None, groups: Some(Err("403".into())), ..facts() }, vec![(Unknown, "group")]),
+        (Facts { groups: Some(Err("403".into())), ..facts() }, vec![(Unknown, "group")]),
+        // The runners of a repository have no group that could be restricted.
+        (repository(false), vec![(Problem, "group")]),
+        (repository(true), vec![]),
+        (Facts { runners: vec![], ..repository(false) }, vec![]),
     ] {
         assert_eq!(found(&facts), expected);
     }

@@ -57,6 +57,8 @@ pub struct Deprecation {
 pub struct Repository {
     pub full_name: String,
     pub private: bool,
+    #[serde(default)]
+    pub default_branch: String,
 }
 
 /// A group of runners of an organisation.
@@ -87,6 +89,36 @@ pub struct Permissions {
     /// Whether actions must be named by their commit.
     #[serde(default)]
     pub sha_pinning_required: Option<bool>,
+}
+
+/// A job that waits, and the run that it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    pub job: Job,
+    pub run: Run,
+}
+
+/// A run of a workflow.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Run {
+    pub id: u64,
+    /// `push`, `pull_request`, …
+    #[serde(default)]
+    pub event: String,
+    /// The repository whose workflow it is.
+    #[serde(default)]
+    pub repository: Option<RepositoryOfRun>,
+    /// The repository with the commit; none where a fork was deleted.
+    #[serde(default)]
+    pub head_repository: Option<RepositoryOfRun>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct RepositoryOfRun {
+    /// It stays when the repository is renamed, and the name may then be another's.
+    pub id: u64,
+    #[serde(default)]
+    pub full_name: String,
 }
 
 /// A job of a run of a workflow.
@@ -127,11 +159,6 @@ pub(super) struct Labels {
 pub(super) struct GroupPage {
     pub(super) total_count: usize,
     pub(super) runner_groups: Vec<Group>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Run {
-    pub(super) id: u64,
 }
 
 #[derive(Debug, Deserialize)]

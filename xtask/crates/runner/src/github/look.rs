@@ -3,13 +3,13 @@
 use reqwest::Method;
 
 use super::data::{GroupPage, JobPage, RunPage};
-use super::{DEFAULT_GROUP, Deprecation, ForkApproval, Github, Group, Job, Permissions, Repository};
+use super::{DEFAULT_GROUP, Deprecation, ForkApproval, Github, Group, Permissions, Queued, Repository};
 use crate::call::Call;
 use crate::error::Error;
 use crate::plain;
 use crate::scope::Scope;
 
-const READ_ADMINISTRATION: &str = "Administration: read (a fine-grained token or a GitHub App), or the scope `repo` \
+pub(super) const READ_ADMINISTRATION: &str = "Administration: read (a fine-grained token or a GitHub App), or the scope `repo` \
                                    (`admin:org` for an organisation) of a classic token";
 const READ_ACTIONS: &str =
     "Actions: read (a fine-grained token or a GitHub App), or the scope `repo` of a classic token";
@@ -72,27 +72,28 @@ impl Github {
         })
     }
 
-    /// Jobs that wait for a runner.
-    pub fn queued_jobs(&self) -> Result<Vec<Job>, Error> {
+    /// Jobs that wait for a runner, each with its run.
+    pub fn queued_jobs(&self) -> Result<Vec<Queued>, Error> {
         if matches!(self.scope, Scope::Org(_)) {
             return Err(Error::Config("jobs that wait are asked for by repository: give --repo OWNER/NAME".into()));
         }
-        let mut jobs = Vec::new();
+        let mut queued: Vec<Queued> = Vec::new();
         for status in WAITING {
             let call = self.look(&["actions", "runs"], READ_ACTIONS).asking("status", status);
             for run in self.pages(&call, |page: RunPage| (page.workflow_runs, page.total_count))? {
                 let call = self.look(&["actions", "runs", &run.id.to_string(), "jobs"], READ_ACTIONS);
                 let call = call.asking("filter", "latest");
-                jobs.extend(self.pages(&call, |page: JobPage| (page.jobs, page.total_count))?);
+                let jobs = self.pages(&call, |page: JobPage| (page.jobs, page.total_count))?;
+                queued.extend(jobs.into_iter().map(|job| Queued { job, run: run.clone() }));
             }
         }
-        jobs.retain(|job: &Job| job.status == "queued" && job.conclusion.is_none());
-        jobs.sort_by_key(|job| job.id);
-        jobs.dedup_by_key(|job| job.id);
-        Ok(jobs)
+        queued.retain(|Queued { job, .. }| job.status == "queued" && job.conclusion.is_none());
+        queued.sort_by_key(|queued| queued.job.id);
+        queued.dedup_by_key(|queued| queued.job.id);
+        Ok(queued)
     }
 
-    fn look(&self, path: &[&str], needs: &'static str) -> Call {
+    pub(super) fn look(&self, path: &[&str], needs: &'static str) -> Call {
         Call { needs, ..self.call(Method::GET, path) }
     }
 }

@@ -26,12 +26,25 @@ pub(super) fn answer(state: &mut State, request: &Request) -> (u16, Value) {
     if let ["app", "installations", "8", "access_tokens"] = parts[..] {
         return app_token(state, request, bearer);
     }
+    if bearer.is_empty() {
+        return anonymous(state, &parts);
+    }
     if !state.tokens.contains(bearer) {
         return refused(401, "Bad credentials");
     }
     match &parts[..] {
-        ["repos", "o", "r", rest @ ..] | ["orgs", "org", rest @ ..] => scope(state, request, rest),
+        ["repos", "o" | "org", "r", rest @ ..] | ["orgs", "org", rest @ ..] => scope(state, request, rest),
         _ => refused(404, "Not Found"),
+    }
+}
+
+/// Answers for anonymous callers, who may read public repositories only.
+fn anonymous(state: &State, parts: &[&str]) -> (u16, Value) {
+    let repository = state.settings.get("").filter(|repository| repository["private"] == false);
+    match (parts, repository) {
+        (["repos", "o", "r"], Some(repository)) => (200, repository.clone()),
+        (["repos", _, _], _) => refused(404, "Not Found"),
+        _ => refused(401, "Requires authentication"),
     }
 }
 

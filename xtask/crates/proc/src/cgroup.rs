@@ -1,0 +1,134 @@
+//! A control group (cgroup v2) below the harness's own, for processes that are to end together.
+//!
+//! `setsid` leaves a process group, and a double fork leaves the process tree; a control group is left only by a write
+//! that the kernel checks. Nothing outside of the new group is changed: no mount, no controller, no other group.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+/// A group that was made here. Dropping it ends its processes and removes it.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    dir: PathBuf,
+}
+
+impl Cgroup {
+    /// None: the machine has no cgroup v2 with `cgroup.kill` (Linux 5.14), or has not delegated the harness's own group to
+    /// this user.
+    pub(crate) fn below_own(name: &str) -> Option<Cgroup> {
+        let text = |file| fs::read_to_string(file).ok();
+        let own = own_dir(&text("/proc/self/mountinfo")?, &text("/proc/self/cgroup")?)?;
+        // A process moves only where its mover may write to the common ancestor, too.
+        OpenOptions::new().write(true).open(own.join("cgroup.procs")).ok()?;
+        let dir = own.join(name);
+        fs::create_dir(&dir).ok()?;
+        let group = Cgroup { dir };
+        (group.dir.join("cgroup.kill").exists() && group.entrance().is_ok()).then_some(group)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    fn entrance(&self) -> std::io::Result<File> {
+        entrance(&self.dir)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        kill(&self.dir);
+        remove(&self.dir);
+    }
+}
+
+/// The file to which a process writes `0` in order to enter the group.
+pub(crate) fn entrance(dir: &Path) -> std::io::Result<File> {
+    OpenOptions::new().write(true).open(dir.join("cgroup.procs"))
+}
+
+/// SIGKILL to every process in the group and below. No error if the group is gone.
+pub(crate) fn kill(dir: &Path) {
+    let _ = fs::write(dir.join("cgroup.kill"), "1");
+}
+
+/// Removes the group and those that its processes have made below it; none of them may hold a process any more.
+pub(crate) fn remove(dir: &Path) {
+    for below in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if below.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&below.path());
+        }
+    }
+    // A group with a process that is still ending stays; it is empty soon.
+    let _ = fs::remove_dir(dir);
+}
+
+/// The folder of the own group, from `/proc/self/mountinfo` and `/proc/self/cgroup`.
+fn own_dir(mounts: &str, groups: &str) -> Option<PathBuf> {
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    mounts.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        if right.split(' ').next()? != "cgroup2" {
+            return None;
+        }
+        // `ID PARENT MAJOR:MINOR ROOT POINT …`: the mount may show a part of the tree only.
+        let mut fields = left.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        let below = Path::new(own).strip_prefix(root).ok()?;
+        Some(Path::new(point).join(below))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::deadline::{OnInterrupt, Probe, until};
+    use crate::spawner;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
+    fn processes_that_left_their_session_end_with_the_group() {
+        // Not every machine delegates its groups.
+        let Some(group) = Cgroup::below_own(&format!("archproof-test-{}", std::process::id())) else { return };
+        let dir = group.path().to_owned();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "setsid sleep 1000 & exec sleep 1001"]);
+        let mut child = spawner::spawn_into(command, group.entrance().unwrap()).unwrap();
+        let inside = || fs::read_to_string(dir.join("cgroup.procs")).unwrap().lines().count();
+        let wait_for = |what: &str, reached: &dyn Fn() -> bool| {
+            until(what, Duration::from_secs(60), Duration::from_millis(5), OnInterrupt::Continue, || {
+                if reached() { Probe::Ready(()) } else { Probe::NotYet("not yet".into()) }
+            })
+            .unwrap();
+        };
+        wait_for("both processes", &|| inside() == 2);
+        kill(&dir);
+        child.wait().unwrap();
+        wait_for("the end of both", &|| inside() == 0);
+        drop(group);
+        assert!(!dir.exists());
+    }
+
+    const MOUNTS: &str = "\
+24 1 0:22 / /proc rw - proc proc rw
+30 24 0:26 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn the_own_group_is_found_below_any_mount() {
+        let part = MOUNTS.replace(" / /sys/fs/cgroup/unified", " /docker/ab /sys/fs/cgroup");
+        for (mounts, groups, expected) in [
+            (MOUNTS, "2:cpu:/\n0::/user.slice/a.scope\n", Some("/sys/fs/cgroup/unified/user.slice/a.scope")),
+            (MOUNTS, "0::/\n", Some("/sys/fs/cgroup/unified/")),
+            (part.as_str(), "0::/docker/ab/x\n", Some("/sys/fs/cgroup/x")),
+            (part.as_str(), "0::/elsewhere\n", None),
+            (MOUNTS, "2:cpu:/\n", None),
+            ("24 1 0:22 / /proc rw - proc proc rw\n", "0::/\n", None),
+        ] {
+            assert_eq!(own_dir(mounts, groups).as_deref(), expected.map(Path::new), "{groups}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! A program that ends together with everything that it has started, also with what called `setsid`, and also when this
+//! process is killed.
+//!
+//! Between both is a supervisor: this program again, with the words of [`Order::words`]. It is the reaper of all orphans
+//! below it (`PR_SET_CHILD_SUBREAPER`), so that no descendant can leave it, and it ends them when the program has ended,
+//! when it is asked to, or when its own parent is gone. Where the machine allows it the program is also in a control group,
+//! which both kill: a program of the same user could kill its supervisor first.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{
+    DumpableBehavior, Pid, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group, set_child_subreaper,
+    set_dumpable_behavior, set_parent_process_death_signal,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag;
+
+use crate::cgroup::{self, Cgroup};
+use crate::deadline::{OnInterrupt, Probe, pause, until};
+use crate::process::descendants;
+use crate::{Spec, spawner};
+
+/// The command of the command line that calls [`supervise`].
+pub const COMMAND: &str = "supervise";
+/// How soon the supervisor notices an end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// For the kernel to end killed processes.
+const AFTER_KILL: Duration = Duration::from_secs(10);
+/// For the supervisor beyond the time of its program.
+const MARGIN: Duration = Duration::from_secs(15);
+/// The exit code of a program that SIGTERM has ended, as shells report it.
+const TERMINATED: u8 = 143;
+
+/// The task of a supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The process that it serves.
+    pub parent: i32,
+    /// For a program that was asked to end.
+    pub grace: Duration,
+    /// The folder of a control group for the program.
+    pub cgroup: Option<PathBuf>,
+    pub program: OsString,
+    pub args: Vec<OsString>,
+}
+
+/// A program under a supervisor. Dropping it ends all of its processes.
+#[derive(Debug)]
+pub struct Supervised {
+    name: String,
+    child: Child,
+    grace: Duration,
+    ended: Option<ExitStatus>,
+    /// Killed after the supervisor has ended, in case that its own program ended it.
+    _cgroup: Option<Cgroup>,
+}
+
+impl Order {
+    /// The command line for this program.
+    pub fn words(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec![COMMAND.into(), "--parent".into(), self.parent.to_string().into()];
+        words.extend(["--grace".into(), self.grace.as_secs().to_string().into()]);
+        if let Some(dir) = &self.cgroup {
+            words.extend(["--cgroup".into(), dir.into()]);
+        }
+        words.extend(["--".into(), self.program.clone()]);
+        words.extend(self.args.iter().cloned());
+        words
+    }
+}
+
+impl Supervised {
+    /// Starts `spec` with nothing of this process's environment. It is not noted in `spec.ledger`: a supervisor ends by
+    /// itself when this process is killed, and must not be killed while it does its work.
+    pub fn start(spec: Spec, grace: Duration) -> anyhow::Result<Supervised> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let parent = getpid().as_raw_nonzero().get();
+        let cgroup = Cgroup::below_own(&format!("archproof-{parent}-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let order = Order {
+            parent,
+            grace,
+            cgroup: cgroup.as_ref().map(|group| group.path().to_owned()),
+            program: spec.program.clone().into(),
+            args: spec.args.iter().map(OsString::from).collect(),
+        };
+        let child = spawner::spawn(command(&spec, &order)?)
+            .with_context(|| format!("failed to start the supervisor of {}", spec.name))?;
+        Ok(Supervised { name: spec.name, child, grace, ended: None, _cgroup: cgroup })
+    }
+
+    /// The status of the program, once it and all that it has started have ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            // try_wait fails only for a child of another process.
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+
+    /// Asks the program to end, and ends all of its processes at the latest after its grace time.
+    pub fn stop(&mut self) -> Option<ExitStatus> {
+        self.signal(Signal::TERM);
+        self.wait(self.grace + MARGIN)
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        if self.ended().is_none() {
+            // It may have ended between the look and the signal.
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
+    }
+
+    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let what = format!("the end of {} and its processes", self.name);
+        until(&what, limit, LOOK_EVERY, OnInterrupt::Continue, || match self.ended() {
+            Some(status) => Probe::Ready(status),
+            None => Probe::NotYet("it is still running".into()),
+        })
+        .ok()
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        self.signal(Signal::QUIT);
+        if self.wait(MARGIN).is_none() {
+            self.signal(Signal::KILL);
+            self.wait(AFTER_KILL);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
+fn command(spec: &Spec, order: &Order) -> anyhow::Result<Command> {
+    let what = || format!("failed to open the log {}", spec.log.display());
+    let log = OpenOptions::new().create(true).append(true).open(&spec.log).with_context(what)?;
+    let errors = log.try_clone().context("failed to duplicate the log's descriptor")?;
+    // Also where the file of this program was replaced since its start.
+    let mut command = Command::new("/proc/self/exe");
+    command.args(order.words()).env_clear().envs(&spec.env).stdin(Stdio::null()).stdout(log).stderr(errors);
+    if let Some(dir) = &spec.dir {
+        command.current_dir(dir);
+    }
+    Ok(command)
+}
+
+/// Requests to a supervisor, which come as signals.
+struct Asked {
+    to_stop: Arc<AtomicBool>,
+    to_end: Arc<AtomicBool>,
+}
+
+impl Asked {
+    fn listen() -> io::Result<Asked> {
+        let asked = Asked { to_stop: Arc::default(), to_end: Arc::default() };
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            flag::register(signal, Arc::clone(&asked.to_stop))?;
+        }
+        flag::register(SIGQUIT, Arc::clone(&asked.to_end))?;
+        Ok(asked)
+    }
+}
+
+/// Runs the program of `order` to its end, then ends all processes that it leaves. Returns the exit code of the program as
+/// shells report it. Call it in a process that does nothing else.
+pub fn supervise(order: &Order) -> anyhow::Result<u8> {
+    let asked = Asked::listen().context("failed to listen to signals")?;
+    set_child_subreaper(Some(getpid())).context("failed to become the reaper of orphans")?;
+    // Killed at the death of its parent, as every other child, it could end nothing.
+    set_parent_process_death_signal(None).context("failed to reset the death signal")?;
+    // The environment may hold a key, and the program may read what this user's other processes have.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("failed to hide the environment")?;
+    if is_orphan(order) {
+        bail!("the parent has ended");
+    }
+    let program = start(order).with_context(|| format!("failed to start {}", order.program.display()))?;
+    let code = watch(order, program, &asked);
+    end_all(order)?;
+    Ok(code)
+}
+
+fn is_orphan(order: &Order) -> bool {
+    getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(order.parent)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
+fn start(order: &Order) -> io::Result<Pid> {
+    let command = || {
+        let mut command = Command::new(&order.program);
+        command.args(&order.args).stdin(Stdio::null());
+        command
+    };
+    let inside = order.cgroup.as_deref().map(|dir| spawner::spawn_into(command(), cgroup::entrance(dir)?));
+    // The kernel may refuse the group after all, for example in a threaded subtree.
+    let child = match inside {
+        Some(Ok(child)) => child,
+        Some(Err(_)) | None => spawner::spawn(command())?,
+    };
+    Ok(Pid::from_child(&child))
+}
+
+/// Waits for the program, for a signal, or for the end of the parent.
+fn watch(order: &Order, program: Pid, asked: &Asked) -> u8 {
+    let mut stopping: Option<Instant> = None;
+    loop {
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            if pid == program {
+                return code(status.exit_status(), status.terminating_signal());
+            }
+        }
+        let is_late = stopping.is_some_and(|since| since.elapsed() >= order.grace);
+        if is_late || asked.to_end.load(Ordering::SeqCst) || is_orphan(order) {
+            return TERMINATED;
+        }
+        if stopping.is_none() && asked.to_stop.load(Ordering::SeqCst) {
+            stopping = Some(Instant::now());
+            for signal in [Signal::TERM, Signal::CONT] {
+                // It may have ended since the look.
+                let _ = kill_process_group(program, signal);
+            }
+        }
+        pause(LOOK_EVERY);
+    }
+}
+
+fn code(exit: Option<i32>, signal: Option<i32>) -> u8 {
+    let code = exit.or_else(|| signal.map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(TERMINATED)
+}
+
+/// Ends every descendant, and returns when the last one is reaped.
+fn end_all(order: &Order) -> anyhow::Result<()> {
+    let me = getpid().as_raw_nonzero().get();
+    let ended = until("the end of all processes", AFTER_KILL, Duration::from_millis(5), OnInterrupt::Continue, || {
+        order.cgroup.iter().for_each(|dir| cgroup::kill(dir));
+        // Stopped first: a process that forks faster than it is killed would stay ahead.
+        for signal in [Signal::STOP, Signal::KILL] {
+            for pid in descendants(me).into_iter().filter_map(Pid::from_raw) {
+                let _ = kill_process(pid, signal);
+            }
+        }
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Probe::NotYet(format!("{:?} still run", descendants(me))),
+                // No child is left, and so no orphan either.
+                Err(_) => return Probe::Ready(()),
+            }
+        }
+    });
+    order.cgroup.iter().for_each(|dir| cgroup::remove(dir));
+    ended.context("failed to end the processes of the program: kill them, and look at what holds them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_becomes_words_of_the_command_line() {
+        let order = Order {
+            parent: 7,
+            grace: Duration::from_secs(30),
+            cgroup: None,
+            program: "/x/run.sh".into(),
+            args: vec!["--parent".into()],
+        };
+        assert_eq!(order.words(), ["supervise", "--parent", "7", "--grace", "30", "--", "/x/run.sh", "--parent"]);
+        let inside = Order { cgroup: Some("/sys/fs/cgroup/x".into()), ..order };
+        assert_eq!(inside.words()[5..7], ["--cgroup", "/sys/fs/cgroup/x"]);
+    }
+
+    #[test]
+    fn codes_are_those_of_a_shell() {
+        assert_eq!((code(Some(0), None), code(Some(7), None), code(None, Some(9))), (0, 7, 137));
+    }
+}

@@ -1,0 +1,323 @@
+//! The settings that a repository on GitHub lacks before the first push of the workflows. This module only reads; each
+//! finding has the command that sets what is missing.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::error::{Error, answered};
+use crate::exposure::APPROVE_ALL;
+use crate::github::{Branch, ForkApproval, Github, Pages, Permissions, Repository, WorkflowToken};
+use crate::plain;
+
+/// The id of GitHub Actions as an App: a required check of it cannot be given by another App.
+const ACTIONS: u64 = 15368;
+
+/// The needs of the workflows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The checks that a change must pass.
+    pub checks: BTreeSet<String>,
+    pub variables: BTreeSet<String>,
+    pub pages: bool,
+}
+
+/// GitHub's answers, or the reasons why there are none.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub repository: Repository,
+    pub permissions: Result<Permissions, String>,
+    pub token: Result<WorkflowToken, String>,
+    pub approval: Result<ForkApproval, String>,
+    /// None: the repository has no site.
+    pub pages: Result<Option<Pages>, String>,
+    /// Of the default branch.
+    pub branch: Result<Branch, String>,
+    /// Names of variables of the repository, and of the organisation for it.
+    pub variables: Result<BTreeSet<String>, String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Ok,
+    Missing,
+    /// GitHub did not answer, so it may be missing.
+    Unknown,
+    /// Not set, and the workflows do without it.
+    Optional,
+}
+
+/// One setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// For scripts: `actions`, `token`, `approval`, `pages`, `checks`, `variable`.
+    pub setting: &'static str,
+    pub status: Status,
+    /// The present state.
+    pub text: String,
+    /// How to set it; empty where nothing is to be done.
+    pub fix: String,
+}
+
+/// Asks for everything that [`check`] looks at. What GitHub refuses becomes a finding, except the repository itself.
+pub fn ask(github: &Github) -> Result<Facts, Error> {
+    let repository = github.repository()?;
+    let repository = repository.ok_or_else(|| Error::Config("workflows are of a repository: give --repo".into()))?;
+    let branch = answered(github.branch(&repository.default_branch))?;
+    Ok(Facts {
+        permissions: answered(github.permissions())?,
+        token: answered(github.workflow_token())?,
+        approval: answered(github.fork_approval())?,
+        pages: answered(github.pages_site())?,
+        variables: answered(github.variables())?,
+        branch,
+        repository,
+    })
+}
+
+/// Compares the settings with the needs.
+pub fn check(facts: &Facts, needs: &Needs) -> Vec<Setting> {
+    let path = format!("repos/{}", plain(&facts.repository.full_name));
+    let mut settings = vec![actions(facts, &path), token(facts, &path), approval(facts, &path)];
+    if needs.pages {
+        settings.push(pages(facts, &path));
+    }
+    settings.push(checks(facts, needs, &path));
+    settings.extend(needs.variables.iter().map(|name| variable(facts, name)));
+    settings
+}
+
+/// 6 where something is missing, 3 where something is unknown.
+pub fn code(settings: &[Setting]) -> u8 {
+    let has = |status| settings.iter().any(|setting| setting.status == status);
+    if has(Status::Missing) {
+        6
+    } else if has(Status::Unknown) {
+        3
+    } else {
+        0
+    }
+}
+
+impl Status {
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Missing => "missing",
+            Status::Unknown => "unknown",
+            Status::Optional => "optional",
+        }
+    }
+}
+
+fn ok(setting: &'static str, text: impl Into<String>) -> Setting {
+    Setting { setting, status: Status::Ok, text: text.into(), fix: String::new() }
+}
+
+fn missing(setting: &'static str, text: impl Into<String>, fix: String) -> Setting {
+    Setting { setting, status: Status::Missing, text: text.into(), fix }
+}
+
+fn unknown(setting: &'static str, why: &str, fix: String) -> Setting {
+    let text = format!("GitHub did not report it: {why}");
+    Setting {
+        setting,
+        status: Status::Unknown,
+        text,
+        fix: format!("give the token that permission, or make sure: {fix}"),
+    }
+}
+
+fn actions(facts: &Facts, path: &str) -> Setting {
+    let fix = format!("gh api -X PUT {path}/actions/permissions -F enabled=true -f allowed_actions=all");
+    match &facts.permissions {
+        Err(why) => unknown("actions", why, fix),
+        Ok(permissions) if permissions.enabled == Some(false) => missing("actions", "GitHub Actions is disabled", fix),
+        Ok(_) => ok("actions", "GitHub Actions is enabled"),
+    }
+}
+
+/// Every job says which permissions it needs; what a new workflow forgets must not be able to write.
+fn token(facts: &Facts, path: &str) -> Setting {
+    let fix = format!(
+        "gh api -X PUT {path}/actions/permissions/workflow -f default_workflow_permissions=read \
+         -F can_approve_pull_request_reviews=false"
+    );
+    match &facts.token {
+        Err(why) => unknown("token", why, fix),
+        Ok(token) if token.default_workflow_permissions != "read" => {
+            let text = format!("the token of a job may {} by default", plain(&token.default_workflow_permissions));
+            missing("token", text, fix)
+        }
+        Ok(token) if token.can_approve_pull_request_reviews => {
+            missing("token", "the token of a job may approve pull requests", fix)
+        }
+        Ok(_) => ok("token", "the token of a job may only read by default"),
+    }
+}
+
+fn approval(facts: &Facts, path: &str) -> Setting {
+    if facts.repository.private {
+        return ok("approval", "the repository is not public: no pull requests from forks of strangers");
+    }
+    let fix = format!(
+        "gh api -X PUT {path}/actions/permissions/fork-pr-contributor-approval -f approval_policy={APPROVE_ALL}"
+    );
+    match &facts.approval {
+        Err(why) => unknown("approval", why, fix),
+        Ok(approval) if approval.approval_policy == APPROVE_ALL => {
+            ok("approval", "every run of a pull request from a fork waits for an approval")
+        }
+        Ok(approval) => {
+            let text = format!(
+                "runs of pull requests from forks wait for an approval only for {}",
+                plain(&approval.approval_policy)
+            );
+            missing("approval", text, fix)
+        }
+    }
+}
+
+fn pages(facts: &Facts, path: &str) -> Setting {
+    let fix = |method| format!("gh api -X {method} {path}/pages -f build_type=workflow");
+    match &facts.pages {
+        Err(why) => unknown("pages", why, fix("POST")),
+        Ok(None) => missing("pages", "the repository has no GitHub Pages site", fix("POST")),
+        Ok(Some(site)) if site.build_type.as_deref() != Some("workflow") => {
+            missing("pages", "GitHub Pages builds the site from a branch, not from a workflow", fix("PUT"))
+        }
+        Ok(Some(_)) => ok("pages", "GitHub Pages takes the site from a workflow"),
+    }
+}
+
+fn checks(facts: &Facts, needs: &Needs, path: &str) -> Setting {
+    let branch = plain(&facts.repository.default_branch);
+    let list = |names: &[&String]| names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+    let all: Vec<&String> = needs.checks.iter().collect();
+    let fix = ruleset(&all, path);
+    match &facts.branch {
+        Err(why) => unknown("checks", why, fix),
+        Ok(branch_facts) => {
+            let lacking: Vec<&String> =
+                needs.checks.iter().filter(|name| !branch_facts.checks.contains(*name)).collect();
+            if lacking.is_empty() {
+                return ok("checks", format!("{branch} requires {}", list(&all)));
+            }
+            missing("checks", format!("{branch} does not require {}", list(&lacking)), fix)
+        }
+    }
+}
+
+/// The command that makes a ruleset which requires these checks.
+fn ruleset(checks: &[&String], path: &str) -> String {
+    let required: Vec<_> = checks.iter().map(|name| json!({ "context": name, "integration_id": ACTIONS })).collect();
+    let body = json!({
+        "name": "required checks", "target": "branch", "enforcement": "active",
+        "conditions": { "ref_name": { "include": ["~DEFAULT_BRANCH"], "exclude": [] } },
+        "rules": [{ "type": "required_status_checks", "parameters": {
+            "strict_required_status_checks_policy": false, "required_status_checks": required } }],
+    });
+    let body = body.to_string().replace('\'', "'\\''");
+    format!("printf '%s' '{body}' | gh api -X POST {path}/rulesets --input -")
+}
+
+fn variable(facts: &Facts, name: &str) -> Setting {
+    let repository = plain(&facts.repository.full_name);
+    let fix = format!("gh variable set {name} --repo {repository} --body VALUE");
+    match &facts.variables {
+        Err(why) => unknown("variable", &format!("{name}: {why}"), fix),
+        Ok(names) if names.contains(name) => ok("variable", format!("{name} is set")),
+        Ok(_) => {
+            let text = format!("{name} is not set: the workflows take it for empty");
+            Setting { setting: "variable", status: Status::Optional, text, fix }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needs() -> Needs {
+        let checks = ["gate", "rust"].map(String::from).into();
+        Needs { checks, variables: ["ARCHPROOF_RUNNERS".to_owned()].into(), pages: true }
+    }
+
+    fn facts() -> Facts {
+        Facts {
+            repository: Repository::named("o/r"),
+            permissions: Ok(Permissions { enabled: Some(true), sha_pinning_required: None }),
+            token: Ok(token(false, "read")),
+            approval: Ok(ForkApproval { approval_policy: APPROVE_ALL.into() }),
+            pages: Ok(Some(Pages { build_type: Some("workflow".into()) })),
+            branch: Ok(Branch { checks: ["gate", "rust", "other"].map(String::from).into() }),
+            variables: Ok(["ARCHPROOF_RUNNERS".to_owned()].into()),
+        }
+    }
+
+    fn token(approves: bool, default: &str) -> WorkflowToken {
+        WorkflowToken { default_workflow_permissions: default.into(), can_approve_pull_request_reviews: approves }
+    }
+
+    fn denied<T>() -> Result<T, String> {
+        Err("403: Resource not accessible".into())
+    }
+
+    #[test]
+    fn a_repository_that_has_everything_is_ok() {
+        let settings = check(&facts(), &needs());
+        assert!(settings.iter().all(|setting| setting.status == Status::Ok && setting.fix.is_empty()), "{settings:?}");
+        assert_eq!((settings.len(), code(&settings)), (6, 0));
+    }
+
+    #[test]
+    fn each_setting_that_is_missing_or_unknown_is_named_with_its_command() {
+        use Status::{Missing, Optional, Unknown};
+        let checks = |names: &[&str]| Branch { checks: names.iter().map(|name| (*name).to_owned()).collect() };
+        let disabled = Permissions { enabled: Some(false), sha_pinning_required: None };
+        let legacy = Pages { build_type: Some("legacy".into()) };
+        for (facts, setting, status, part) in [
+            (Facts { permissions: Ok(disabled), ..facts() }, "actions", Missing, "enabled=true"),
+            (Facts { permissions: denied(), ..facts() }, "actions", Unknown, "enabled=true"),
+            (Facts { token: Ok(token(false, "write")), ..facts() }, "token", Missing, "permissions=read"),
+            (Facts { token: Ok(token(true, "read")), ..facts() }, "token", Missing, "reviews=false"),
+            (Facts { token: denied(), ..facts() }, "token", Unknown, "permissions=read"),
+            (
+                Facts { approval: Ok(ForkApproval { approval_policy: "first_time_contributors".into() }), ..facts() },
+                "approval",
+                Missing,
+                "approval_policy=all_external_contributors",
+            ),
+            (Facts { approval: denied(), ..facts() }, "approval", Unknown, "approval_policy="),
+            (Facts { pages: Ok(None), ..facts() }, "pages", Missing, "-X POST repos/o/r/pages"),
+            (Facts { pages: Ok(Some(legacy)), ..facts() }, "pages", Missing, "-X PUT repos/o/r/pages"),
+            (Facts { pages: denied(), ..facts() }, "pages", Unknown, "build_type=workflow"),
+            (Facts { branch: Ok(checks(&["gate"])), ..facts() }, "checks", Missing, "\"context\":\"rust\""),
+            (Facts { branch: Ok(checks(&[])), ..facts() }, "checks", Missing, "repos/o/r/rulesets"),
+            (Facts { branch: denied(), ..facts() }, "checks", Unknown, "rulesets"),
+            (Facts { variables: Ok(BTreeSet::new()), ..facts() }, "variable", Optional, "gh variable set"),
+            (Facts { variables: denied(), ..facts() }, "variable", Unknown, "gh variable set"),
+        ] {
+            let settings = check(&facts, &needs());
+            let bad: Vec<&Setting> = settings.iter().filter(|setting| setting.status != Status::Ok).collect();
+            assert_eq!((bad.len(), bad[0].setting, bad[0].status), (1, setting, status), "{settings:?}");
+            assert!(bad[0].fix.contains(part), "`{part}` is not in: {}", bad[0].fix);
+            let expected = match status {
+                Missing => 6,
+                Unknown => 3,
+                _ => 0,
+            };
+            assert_eq!(code(&settings), expected);
+        }
+    }
+
+    #[test]
+    fn a_private_repository_needs_no_approval_and_no_site_is_needed_without_pages() {
+        let mut private = Facts { approval: denied(), pages: Ok(None), ..facts() };
+        private.repository.private = true;
+        let settings = check(&private, &Needs { pages: false, ..needs() });
+        assert_eq!((settings.len(), code(&settings)), (5, 0), "{settings:?}");
+    }
+}

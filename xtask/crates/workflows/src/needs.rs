@@ -1,0 +1,166 @@
+//! The settings on GitHub that the workflows need, read from their files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_yaml::Value;
+
+/// The event of a proposed change.
+const CHANGE: &str = "pull_request";
+/// A workflow that is called from the same checkout.
+const LOCAL: &str = "./.github/workflows/";
+const PAGES: &str = "actions/deploy-pages";
+/// Called workflows may call others; GitHub allows ten levels.
+const LEVELS: usize = 10;
+
+/// Settings that the repository must have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The names of the checks that a change must pass before it is merged.
+    pub checks: BTreeSet<String>,
+    /// Actions variables. Those without a value are empty texts to a workflow.
+    pub variables: BTreeSet<String>,
+    /// Whether a workflow deploys to GitHub Pages.
+    pub pages: bool,
+}
+
+/// From the texts of the workflows by their file names, without folder.
+///
+/// A check is required for every job of a change that no other job needs: the others are seen by the one that needs them.
+///
+/// # Errors
+/// A file that is no workflow, or such a job without a fixed name.
+pub fn needs(files: &BTreeMap<String, String>) -> Result<Needs, String> {
+    let mut workflows = BTreeMap::new();
+    for (name, text) in files {
+        let workflow: Value = serde_yaml::from_str(text).map_err(|error| format!("{name}: is no YAML: {error}"))?;
+        workflows.insert(name.as_str(), workflow);
+    }
+    let mut needs = Needs::default();
+    for (name, workflow) in workflows.iter().filter(|(_, workflow)| has_event(workflow, CHANGE)) {
+        needs.checks.extend(checks(&workflows, name, workflow, LEVELS)?);
+    }
+    for text in files.values() {
+        needs.variables.extend(variables(text));
+        needs.pages |= text.contains(PAGES);
+    }
+    Ok(needs)
+}
+
+fn has_event(workflow: &Value, event: &str) -> bool {
+    match &workflow["on"] {
+        Value::String(name) => name == event,
+        Value::Sequence(names) => names.iter().any(|name| name == event),
+        Value::Mapping(events) => events.contains_key(event),
+        _ => false,
+    }
+}
+
+/// The names of the checks of the jobs that no other job of the workflow needs.
+fn checks(
+    workflows: &BTreeMap<&str, Value>,
+    file: &str,
+    workflow: &Value,
+    levels: usize,
+) -> Result<BTreeSet<String>, String> {
+    let jobs = workflow["jobs"].as_mapping().ok_or_else(|| format!("{file}: has no jobs"))?;
+    let needed: BTreeSet<&str> = jobs.values().flat_map(|job| names(&job["needs"])).collect();
+    let mut found = BTreeSet::new();
+    for (id, job) in jobs {
+        let id = id.as_str().unwrap_or_default();
+        if needed.contains(id) {
+            continue;
+        }
+        let name = job["name"].as_str().unwrap_or(id);
+        if name.contains("${{") || !job["strategy"]["matrix"].is_null() {
+            return Err(format!(
+                "{file}: jobs.{id}: a check of a change needs a fixed name: let a job without a matrix need this one"
+            ));
+        }
+        match job["uses"].as_str() {
+            None => {
+                found.insert(name.to_owned());
+            }
+            Some(uses) => {
+                let called = uses.strip_prefix(LOCAL).and_then(|called| Some((called, workflows.get(called)?)));
+                let Some((called, inner)) = called.filter(|_| levels > 0) else {
+                    return Err(format!("{file}: jobs.{id}: `{uses}` is no workflow of this checkout"));
+                };
+                let inner = checks(workflows, called, inner, levels - 1)?;
+                found.extend(inner.into_iter().map(|inner| format!("{name} / {inner}")));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `needs` is a name or a list of names.
+fn names(needs: &Value) -> Vec<&str> {
+    match needs {
+        Value::String(name) => vec![name],
+        Value::Sequence(all) => all.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// `NAME` of each `vars.NAME` in an expression.
+fn variables(text: &str) -> BTreeSet<String> {
+    let expressions = text.split("${{").skip(1).filter_map(|rest| rest.split("}}").next());
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let found = expressions.flat_map(|expression| {
+        expression.match_indices("vars.").filter_map(move |(at, word)| {
+            let before = expression[..at].chars().next_back();
+            if before.is_some_and(|c| is_word(c) || c == '.') {
+                return None;
+            }
+            let name: String = expression[at + word.len()..].chars().take_while(|c| is_word(*c)).collect();
+            (!name.is_empty()).then_some(name)
+        })
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GATE: &str = "\
+on: {push: , pull_request: }
+jobs:
+  plan: {runs-on: x}
+  arch: {needs: plan, strategy: {matrix: '${{ fromJSON(needs.plan.outputs.m) }}'}, uses: ./.github/workflows/arch.yml}
+  gate: {name: the gate, needs: [plan, arch], env: {A: '${{ vars.RUNNERS || myvars.NO }}', B: 'vars.NO'}}
+";
+    const ARCH: &str = "on: {workflow_call: }\njobs: {run: {name: '${{ inputs.id }}'}}\n";
+
+    fn of(files: &[(&str, &str)]) -> Result<Needs, String> {
+        needs(&files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect())
+    }
+
+    #[test]
+    fn checks_are_the_jobs_of_a_change_that_no_other_job_needs() {
+        let nightly = "on: {schedule: }\njobs: {all: {uses: ./.github/workflows/ci.yml}, p: {steps: [{uses: actions/deploy-pages@1}]}}\n";
+        let lint = "on: pull_request\njobs: {rust: {}, tools: {uses: ./.github/workflows/tools.yml}}\n";
+        let tools = "on: [workflow_call]\njobs: {first: {}, last: {name: l, needs: first}}\n";
+        let files =
+            [("ci.yml", GATE), ("arch.yml", ARCH), ("n.yml", nightly), ("lint.yml", lint), ("tools.yml", tools)];
+        let found = of(&files).unwrap();
+        assert_eq!(found.checks.iter().map(String::as_str).collect::<Vec<_>>(), ["rust", "the gate", "tools / l"]);
+        assert_eq!(found.variables, ["RUNNERS".to_owned()].into());
+        assert!(found.pages && !of(&files[..2]).unwrap().pages);
+    }
+
+    #[test]
+    fn checks_without_a_fixed_name_and_unknown_workflows_are_refused() {
+        for (text, part) in [
+            ("on: pull_request\njobs: {a: {strategy: {matrix: {x: [1]}}}}\n", "jobs.a"),
+            ("on: pull_request\njobs: {a: {name: '${{ github.ref }}'}}\n", "fixed name"),
+            ("on: pull_request\njobs: {a: {uses: o/r/.github/workflows/x.yml@1}}\n", "no workflow of this checkout"),
+            ("on: pull_request\njobs: {a: {uses: ./.github/workflows/x.yml}}\n", "no workflow of this checkout"),
+            ("on: pull_request\n", "has no jobs"),
+            ("a: [", "is no YAML"),
+        ] {
+            let error = of(&[("x.yml", text)]).unwrap_err();
+            assert!(error.contains(part) && error.starts_with("x.yml: "), "{error}");
+        }
+    }
+}
