@@ -13,14 +13,16 @@ mod job;
 pub mod lint;
 mod lock;
 mod matrix;
+mod plan;
 mod render;
 pub mod verdict;
 
-pub use cache::{Inputs, Keys};
+pub use cache::{Inputs, Kept, Keys, kept};
 pub use changed::{Scope, scope};
 pub use diff::unified;
 pub use event::{Event, Origin};
 pub use job::{Breadth, Job};
 pub use lock::{Action, Lock};
 pub use matrix::{Ask, Entry, MOST_JOBS, Matrix, RunsOn, machines, matrix};
+pub use plan::{Artifact, Bound, Claim, Plan, PlannedJob, Role};
 pub use render::{Parts, RenderError, render};
