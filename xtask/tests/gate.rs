@@ -111,7 +111,7 @@ impl Workflow {
         let mut failed = false;
         let mut transcript = String::new();
         for step in job["steps"].as_sequence().unwrap() {
-            let Some(run) = step["run"].as_str() else { continue };
+            let Some(run) = step["run"].as_str().and_then(|run| run.strip_prefix("cargo xtask ")) else { continue };
             let condition = step["if"].as_str().unwrap_or("success()");
             let tested = !condition.contains("tested != ''") || !self.outputs["tested"].is_empty();
             if !tested || (failed && !condition.contains("!cancelled()")) {
@@ -129,8 +129,8 @@ impl Workflow {
         for (name, value) in step["env"].as_mapping().into_iter().flatten() {
             env.insert(name.as_str().unwrap().to_owned(), self.expression(job, value.as_str().unwrap()));
         }
-        let words = run.strip_prefix("cargo xtask ").unwrap().split_whitespace();
-        let words: Vec<String> = words
+        let words: Vec<String> = run
+            .split_whitespace()
             .map(|word| match word.strip_prefix("\"$").and_then(|word| word.strip_suffix('"')) {
                 Some(name) => env[name].clone(),
                 None => word.to_owned(),

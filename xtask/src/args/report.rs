@@ -104,8 +104,8 @@ pub(crate) struct GateOptions {
     /// The output `plan` of `cargo xtask matrix --github-output`
     #[arg(long, value_name = "JSON", env = "ARCHPROOF_PLAN", hide_env_values = true, conflicts_with_all = ["arch", "experimental"])]
     pub(crate) plan: Option<String>,
-    /// Decide over the jobs on self-hosted machines instead of the others
-    #[arg(long, requires = "plan")]
+    /// Decide over the plan's jobs on self-hosted machines instead of the others
+    #[arg(long)]
     pub(crate) additional: bool,
     /// The attempt of the workflow run
     #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]

@@ -22,6 +22,9 @@ pub(super) fn run(paths: &Paths, options: &GateOptions) -> Result<Exit, Failure>
     let plan = options.plan.as_deref().filter(|plan| !plan.is_empty());
     let (children, expected) = match plan {
         Some(plan) => planned(options, plan)?,
+        None if options.additional => {
+            return Err(Failure::usage(anyhow!("--additional needs a plan: give --plan, or set ARCHPROOF_PLAN")));
+        }
         None => unplanned(paths, options)?,
     };
     let gate = Gate::of(&children, &expected);
