@@ -117,9 +117,9 @@ impl Workflow {
             if !tested || (failed && !condition.contains("!cancelled()")) {
                 continue;
             }
-            let (ok, told) = self.step(job, step, run);
+            let (ok, output) = self.step(job, step, run);
             failed |= !ok;
-            transcript += &format!("$ {run}\n{told}");
+            transcript += &format!("$ {run}\n{output}");
         }
         Ended { passed: !failed, transcript, folder: self.place.root.clone() }
     }
@@ -297,7 +297,7 @@ fn a_failure_closes_the_gate_and_its_repetition_does_not_open_it() {
 }
 
 #[test]
-fn an_earlier_result_does_not_stand_for_a_job_that_was_lost_when_it_was_repeated() {
+fn earlier_result_does_not_replace_that_of_a_lost_repetition() {
     // The artifact of the first attempt is there; the job of the second one has failed and left nothing.
     let mut workflow = Workflow::planned("amd64,arm64", "");
     workflow.upload_all(PASSED);
@@ -355,7 +355,7 @@ fn an_artifact_that_no_job_of_the_plan_can_have_left_closes_the_gate() {
 
 #[test]
 fn a_machine_that_is_offline_does_not_close_the_gate_and_a_failure_on_it_does() {
-    for (end, opens, told) in [
+    for (end, opens, line) in [
         (None, true, "riscv64-native has left no results yet"),
         (Some(End::Passed), true, "the gate is passed"),
         (Some(End::Errored), true, "riscv64-native"),
@@ -368,7 +368,7 @@ fn a_machine_that_is_offline_does_not_close_the_gate_and_a_failure_on_it_does() 
         if let Some(end) = end {
             workflow.upload(&native, 1, end);
         }
-        let ended = workflow.gate().says(told);
+        let ended = workflow.gate().says(line);
         assert_eq!(ended.passed, opens, "{end:?}:\n{}", ended.transcript);
         // The VM of the same architecture has run all the same.
         assert!(workflow.jobs.iter().any(|job| job["arch"] == "riscv64" && job["mode"] == "vm"));

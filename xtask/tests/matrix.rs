@@ -183,6 +183,21 @@ fn a_job_of_the_matrix_runs_on_a_laptop_as_the_command_that_it_stands_for() {
     assert!(place.runs().is_empty());
 }
 
+/// The gate compares these with the plan.
+#[test]
+fn run_of_a_job_names_the_job_and_the_attempt() {
+    let place = Place::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+    let catalogue = targets::Catalogue::load(&data).unwrap();
+    let id = format!("{}-native", catalogue.host_target(std::env::consts::ARCH).unwrap().name);
+    std::fs::create_dir(place.root.join("empty")).unwrap();
+    let source = format!("prebuilt:{}", place.root.join("empty").display());
+    let args = ["ci", "--like-ci", &id, "--kubernetes", &source, "--etcd", &source];
+    run(&place, &[("GITHUB_RUN_ATTEMPT", "3")], &args).expect(101, &[]);
+    assert!(place.the_run().file_name().unwrap().to_str().unwrap().ends_with(&id), "{:?}", place.runs());
+    assert_eq!(place.events()[0]["run"]["job"], json!({"id": id, "attempt": 3}));
+}
+
 #[test]
 fn the_end_of_a_workflow_is_told_from_what_its_jobs_have_left() {
     let place = Place::new();

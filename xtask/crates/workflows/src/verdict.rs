@@ -12,7 +12,7 @@ use crate::plan::{Artifact, Plan, Role};
 /// The job that makes the plan; its outputs are `plan`, `has_jobs` and `reason`.
 const PLAN: &str = "plan";
 /// The jobs of the matrix that the gate requires. GitHub's word for them counts as well as their results: an artifact of
-/// an earlier attempt does not stand for a job that was lost when it was repeated.
+/// an earlier attempt does not replace that of a job that was lost when it was repeated.
 const REQUIRED: &str = "arch";
 /// The jobs of the matrix whose failure is a warning.
 const EXPERIMENTAL: &str = "experimental";

@@ -59,7 +59,7 @@ fn written(out: &Path, gate: &Gate, joint: &Joint) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs that words stand for, and the architectures of the command line.
+/// The runs in the named folders, and the architectures of the command line.
 fn unplanned(paths: &Paths, options: &GateOptions) -> Result<(Vec<Child>, Expected), Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let architectures = names(&catalogue, &options.arch)?;
