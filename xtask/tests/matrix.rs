@@ -11,7 +11,7 @@ use proc::exec::{Shell, cmd, run as exec};
 use serde_json::{Value, json};
 
 /// Everything that GitHub or a workflow may have set where these tests run.
-const VARIABLES: [&str; 13] = [
+const VARIABLES: [&str; 15] = [
     "GITHUB_ACTIONS",
     "GITHUB_EVENT_NAME",
     "GITHUB_EVENT_PATH",
@@ -25,6 +25,8 @@ const VARIABLES: [&str; 13] = [
     "ARCHPROOF_RUNNERS",
     "ARCHPROOF_SINCE",
     "ARCHPROOF_NEEDS",
+    "ARCHPROOF_PLAN",
+    "GITHUB_RUN_ATTEMPT",
 ];
 
 fn run(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> Ended {
@@ -112,7 +114,13 @@ fn outputs_go_to_githubs_files_and_empty_variables_mean_nothing() {
     assert!(text.starts_with("before=1\n"), "{text}");
     assert_eq!(format!("{}\n", value("matrix")), ended.stdout);
     assert_eq!((value("has_jobs"), value("count"), value("reason")), ("true", "8", "all architectures"));
-    assert_eq!((value("tested"), value("experimental")), ("amd64,arm64,loong64,ppc64le,riscv64", "loong64"));
+    assert_eq!(value("tested"), "amd64,arm64,loong64,ppc64le,riscv64");
+    let of = |name: &str| serde_json::from_str::<Value>(value(name)).unwrap();
+    let experimental = of("experimental")["include"].as_array().unwrap().clone();
+    assert!(!experimental.is_empty() && experimental.iter().all(|job| job["experimental"] == true), "{experimental:?}");
+    assert_eq!(of("required")["include"].as_array().unwrap().len() + experimental.len(), 8);
+    assert_eq!((value("has_required"), value("has_additional")), ("true", "false"));
+    assert_eq!((&of("plan")["attempt"], of("plan")["jobs"].as_array().unwrap().len()), (&1.into(), 8));
     let shown = std::fs::read_to_string(&summary).unwrap();
     assert!(shown.contains("| riscv64-vm-1of2 | ubuntu-24.04 | 150 |"), "{shown}");
     assert!(shown.contains("cargo xtask ci --like-ci loong64-vm-2of2"), "{shown}");
@@ -123,7 +131,7 @@ fn what_is_asked_for_decides_the_jobs() {
     let place = Place::new();
     let of = |args: &[&str]| ids(&run(&place, &[], &[&["matrix"], args].concat()).expect(0, &[]));
     assert_eq!(of(&["--only", "x86_64,riscv64"]), ["amd64-native", "riscv64-vm-quick"]);
-    assert_eq!(of(&["--only", "riscv64", "--runners", "rise-riscv64"]), ["riscv64-native"]);
+    assert_eq!(of(&["--only", "riscv64", "--runners", "rise-riscv64"]), ["riscv64-native", "riscv64-vm-quick"]);
     assert_eq!(of(&["--only", "riscv64", "--runners", "rise-riscv64", "--no-self-hosted"]), ["riscv64-vm-quick"]);
     assert_eq!(of(&["--only", "riscv64,loong64", "--mode", "user"]), ["loong64-build", "riscv64-user-quick"]);
     assert_eq!(of(&["--changed", "targets/ppc64le.lock"]), ["ppc64le-vm-quick"]);
@@ -175,24 +183,50 @@ fn a_job_of_the_matrix_runs_on_a_laptop_as_the_command_that_it_stands_for() {
     assert!(place.runs().is_empty());
 }
 
+/// The gate compares these with the plan.
+#[test]
+fn run_of_a_job_names_the_job_and_the_attempt() {
+    let place = Place::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+    let catalogue = targets::Catalogue::load(&data).unwrap();
+    let id = format!("{}-native", catalogue.host_target(std::env::consts::ARCH).unwrap().name);
+    std::fs::create_dir(place.root.join("empty")).unwrap();
+    let source = format!("prebuilt:{}", place.root.join("empty").display());
+    let args = ["ci", "--like-ci", &id, "--kubernetes", &source, "--etcd", &source];
+    run(&place, &[("GITHUB_RUN_ATTEMPT", "3")], &args).expect(101, &[]);
+    assert!(place.the_run().file_name().unwrap().to_str().unwrap().ends_with(&id), "{:?}", place.runs());
+    assert_eq!(place.events()[0]["run"]["job"], json!({"id": id, "attempt": 3}));
+}
+
 #[test]
 fn the_end_of_a_workflow_is_told_from_what_its_jobs_have_left() {
     let place = Place::new();
-    let plan = run(&place, &[], &["matrix", "--only", "amd64,loong64"]).expect(0, &[]).stdout;
+    let output = place.root.join("output");
+    let output_name = output.display().to_string();
+    let variables = [("GITHUB_ACTIONS", "true"), ("GITHUB_OUTPUT", output_name.as_str())];
+    run(&place, &variables, &["matrix", "--only", "amd64,loong64", "--github-output"]).expect(0, &[]);
+    let text = std::fs::read_to_string(&output).unwrap();
+    let outputs: Value = text.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v)).collect();
     let needs = json!({
-        "plan": {"result": "success", "outputs": {"matrix": plan.trim(), "has_jobs": "true", "reason": "x"}},
+        "plan": {"result": "success", "outputs": outputs},
         "check": {"result": "success", "outputs": {}},
-        "arch": {"result": "failure", "outputs": {}},
+        "arch": {"result": "success", "outputs": {}},
+        "experimental": {"result": "failure", "outputs": {}},
     });
     let needs = needs.to_string();
     let variables = [("ARCHPROOF_NEEDS", needs.as_str())];
     let args = ["workflows", "verdict", "--results", "got"];
     let missing = run(&place, &variables, &args).expect(102, &["amd64-native has left no results"]);
     assert!(missing.stdout.contains("::error::amd64-native has left no results\n"), "{}", missing.stdout);
-    let folder = place.root.join("got/results-amd64-native/20261121T120558Z-amd64-process");
+    let folder = place.root.join("got/results-amd64-native-1/20261121T120558Z-amd64-native");
     std::fs::create_dir_all(&folder).unwrap();
     run(&place, &variables, &args).expect(102, &["amd64-native has left no results"]);
-    std::fs::write(folder.join("run.json"), "{}").unwrap();
+    let at = "2026-11-21T10:00:00.000Z";
+    let started = json!({"event": "run-started", "at": at, "run": {
+        "id": "r", "started": at, "harness": "0.1.0", "arch": "amd64", "provider": "process", "host": "Linux", "seed": 1,
+        "sources": {}, "job": {"id": "amd64-native", "attempt": 1}, "command": "cargo xtask ci",
+    }});
+    std::fs::write(folder.join("events.jsonl"), format!("{started}\n")).unwrap();
     let ended = run(&place, &variables, &args).expect(0, &["Results of 1 of 2 jobs are there."]);
     assert!(
         ended.stdout.contains("::warning::loong64-vm-quick has left no results (experimental)"),
@@ -232,7 +266,7 @@ fn a_stale_or_foreign_file_is_shown_with_the_command_that_mends_it() {
     render(true).expect(0, &[]);
     edit(&place.root.join(".github/workflows/ci.yml"), "cargo xtask targets", "cargo xtask marks && true");
     let ended = workflows(&["lint"]).expect(96, &["1 faults"]);
-    assert!(ended.stdout.contains("ci.yml: job check, step 3: \"&\" in run"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("ci.yml: job check, step 4: \"&\" in run"), "{}", ended.stdout);
     edit(&place.root.join(".github/workflows/ci.yml"), "cargo xtask marks && true", "cargo xtask marks");
     let ended = workflows(&["lint"]).expect(96, &["1 faults"]);
     assert!(ended.stdout.contains("unrecognized subcommand 'marks'"), "{}", ended.stdout);
@@ -252,6 +286,31 @@ fn keys_of_caches_differ_by_architecture() {
     assert_eq!((&one["modules"], &one["cargo"]), (&other["modules"], &other["cargo"]));
     let printed = run(&place, &[], &["cache", "keys", "--github-output"]).expect(0, &[]).stdout;
     assert!(printed.lines().any(|line| line.starts_with("components_restore=")), "{printed}");
+}
+
+#[test]
+fn caches_of_ci_stay_below_what_github_keeps() {
+    let place = Place::new();
+    let sizes = run(&place, &[], &["cache", "keys", "--sizes"]).expect(0, &[]).stdout;
+    assert!(sizes.contains("total") && sizes.lines().count() == 6, "{sizes}");
+    let data = place.root.join("targets");
+    targets_copy(&data);
+    edit(&data.join("matrix.yaml"), "limit: 10240", "limit: 1024");
+    let data = data.display().to_string();
+    run(&place, &[], &["cache", "keys", "--sizes", "--targets", &data])
+        .expect(96, &["the caches of CI take", "GitHub keeps 1024 MiB", "`caches` in targets/matrix.yaml"]);
+}
+
+/// A cache of another compiler would be unpacked in vain, and grow with each compiler.
+#[test]
+fn keys_of_compiled_caches_name_the_compiler() {
+    for name in ["ci.yml", "arch.yml", "lint.yml", "runner-audit.yml"] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/workflows").join(name);
+        let text = std::fs::read_to_string(file).unwrap();
+        let keys: Vec<&str> = text.lines().filter(|line| line.contains("key") && line.contains("-cargo-")).collect();
+        assert!(!keys.is_empty(), "{name}");
+        assert!(keys.iter().all(|key| key.contains("steps.rust.outputs.version")), "{name}: {keys:?}");
+    }
 }
 
 #[test]

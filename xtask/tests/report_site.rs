@@ -26,6 +26,7 @@ fn events() -> Vec<Event> {
         sources: BTreeMap::from([("etcd".into(), "module".into())]),
         seed: 1,
         shard: None,
+        job: None,
         command: "cargo xtask ci --seed 1".into(),
     };
     let case = Event::CaseFinished {

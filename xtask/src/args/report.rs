@@ -82,8 +82,14 @@ Examples:
   cargo xtask report gate downloads/
   cargo xtask report gate downloads/ --arch ARCH,ARCH --experimental ARCH
   cargo xtask report gate downloads/ --json | jq -r '.architectures[] | select(.standing != \"passed\") | .why[]'
+  cargo xtask report gate downloads/ --plan \"$PLAN\" --out merged
 
 An architecture without a result fails, and so does one with a shard missing. An experimental one can only warn.
+
+With --plan, RUN is a folder into which the artifacts of a workflow run were downloaded. A result counts only if the name
+of its artifact, its record and the plan agree; any other one closes the gate. Of several attempts the latest counts, but
+a failure in any of them stays a failure. Jobs on self-hosted machines may be missing; a failure on one counts, and their
+outcomes are compared with those of the other jobs.
 
 Exit codes: 0 passed, otherwise that of `ci` for the worst run; 102 for what is missing, 4 if nothing passed.")]
 pub(crate) struct GateOptions {
@@ -95,7 +101,16 @@ pub(crate) struct GateOptions {
     /// Architectures whose end is only a warning, beside those whose target file says so; may be repeated
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     pub(crate) experimental: Vec<String>,
-    /// Also write gate.json into this folder
+    /// The output `plan` of `cargo xtask matrix --github-output`
+    #[arg(long, value_name = "JSON", env = "ARCHPROOF_PLAN", hide_env_values = true, conflicts_with_all = ["arch", "experimental"])]
+    pub(crate) plan: Option<String>,
+    /// Decide over the plan's jobs on self-hosted machines instead of the others
+    #[arg(long)]
+    pub(crate) additional: bool,
+    /// The attempt of the workflow run
+    #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]
+    pub(crate) attempt: u32,
+    /// Also write gate.json, and junit.xml, results.json, run.json and summary.md over all runs, into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Print the decision as JSON on stdout

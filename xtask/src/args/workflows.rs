@@ -43,9 +43,12 @@ pub(crate) struct MatrixOptions {
     /// At most this: native, vm, user or build
     #[arg(long, value_name = "MODE", default_value = "native", env = "ARCHPROOF_MODE", value_parser = mode)]
     pub(crate) mode: Mode,
-    /// Also give matrix, has_jobs, count and reason to GitHub, with a summary for people
+    /// Also write the plan, the matrix of each role, has_jobs, count and reason to GitHub's outputs, with a summary
     #[arg(long)]
     pub(crate) github_output: bool,
+    /// The attempt of the workflow run
+    #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]
+    pub(crate) attempt: u32,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -136,9 +139,12 @@ pub(crate) struct VerdictOptions {
     /// `toJSON(needs)`
     #[arg(long, value_name = "JSON", env = "ARCHPROOF_NEEDS", hide_env_values = true, default_value = "")]
     pub(crate) needs: String,
-    /// Where the artifacts `results-ID` were unpacked
+    /// Where the artifacts `results-ID-ATTEMPT` were unpacked
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
+    /// The attempt of the workflow run
+    #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]
+    pub(crate) attempt: u32,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -152,6 +158,9 @@ pub(crate) struct KeysOptions {
     /// Give NAME and NAME_restore of each key to GitHub instead
     #[arg(long, conflicts_with = "json")]
     pub(crate) github_output: bool,
+    /// Print how much all caches of CI take instead; exit 96 if GitHub keeps less
+    #[arg(long, conflicts_with_all = ["json", "github_output", "arch"])]
+    pub(crate) sizes: bool,
 }
 
 fn event(text: &str) -> Result<Event, String> {

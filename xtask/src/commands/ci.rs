@@ -89,7 +89,10 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
 
 /// Runs one architecture in a folder of its own below `reports/`.
 fn alone(setting: &Setting<'_>, target: &Target) -> Result<Exit, Failure> {
-    let label = format!("{}-{}", target.name, provider(setting, target).name());
+    let label = match &setting.options.job {
+        Some(job) => job.id.clone(),
+        None => format!("{}-{}", target.name, provider(setting, target).name()),
+    };
     let run = RunDir::create(&setting.paths.reports, &setting.paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let folder = run.public().to_owned();
     let ended = one(setting, target, run)?;
@@ -289,6 +292,7 @@ fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
         sources,
         seed: setting.work.seed,
         shard: setting.options.shard.map(|shard| shard.to_string()),
+        job: setting.options.job.clone(),
         command: command(setting, &[target]),
     }
 }

@@ -1,6 +1,5 @@
 //! `cargo xtask matrix`: the jobs of CI for an event, as GitHub's `strategy.matrix` takes them.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,12 +9,16 @@ use proc::exec::{Shell, cmd, run as exec};
 use proc::progress;
 use serde_json::Value;
 use targets::Catalogue;
-use workflows::{Ask, Matrix};
+use workflows::{Ask, Matrix, Plan, Role};
 
 use super::print;
 use crate::args::{MatrixOptions, given};
 use crate::failure::{Failure, OrExit};
 use crate::github::{self, Github};
+
+/// Outputs with the jobs of each role.
+const ROLES: [(&str, Role); 3] =
+    [("required", Role::Required), ("experimental", Role::Experimental), ("additional", Role::Additional)];
 
 const GIT: Duration = Duration::from_secs(60);
 
@@ -45,19 +48,28 @@ pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &M
     progress::say(&format!("{}: {count} jobs: {}", options.event.name(), matrix.reason));
     print(&format!("{}\n", matrix.json()));
     if options.github_output {
-        let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(",");
-        let outputs = [
-            ("matrix", matrix.json()),
-            ("has_jobs", (count > 0).to_string()),
-            ("count", count.to_string()),
-            ("reason", matrix.reason.clone()),
-            ("tested", list(matrix.tested())),
-            ("experimental", list(matrix.experimental())),
+        let mut outputs = vec![
+            ("plan".to_owned(), json(&matrix.plan(options.attempt))?),
+            ("matrix".to_owned(), matrix.json()),
+            ("has_jobs".to_owned(), (count > 0).to_string()),
+            ("count".to_owned(), count.to_string()),
+            ("reason".to_owned(), matrix.reason.clone()),
+            ("tested".to_owned(), matrix.tested().into_iter().collect::<Vec<_>>().join(",")),
         ];
+        for (name, role) in ROLES {
+            let part = matrix.of(role);
+            outputs.push((format!("has_{name}"), (!part.include.is_empty()).to_string()));
+            outputs.push((name.to_owned(), part.json()));
+        }
+        let outputs: Vec<(&str, String)> = outputs.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         github::set(github, &outputs)?;
         github.map_or(Ok(()), |github| github.summarize(&summary(options, &matrix)))?;
     }
     Ok(Exit::Ok)
+}
+
+fn json(plan: &Plan) -> Result<String, Failure> {
+    serde_json::to_string(plan).map_err(|error| anyhow::Error::from(error).into())
 }
 
 /// What came with the event. That it is not there is for the event to judge; that it cannot be read is an error.
@@ -102,7 +114,11 @@ fn summary(options: &MatrixOptions, matrix: &Matrix) -> String {
         text.push_str("| job | on | minutes at most | on a laptop |\n| --- | --- | ---: | --- |\n");
     }
     for entry in &matrix.include {
-        let experimental = if entry.experimental { " (experimental)" } else { "" };
+        let experimental = match entry.role {
+            Role::Required => "",
+            Role::Experimental => " (experimental)",
+            Role::Additional => " (self-hosted, additional)",
+        };
         let (id, on, minutes) = (&entry.id, &entry.runs_on, entry.timeout);
         text.push_str(&format!("| {id}{experimental} | {on} | {minutes} | `cargo xtask ci --like-ci {id}` |\n"));
     }

@@ -1,5 +1,6 @@
 //! The commands, one file each. They put stages together; what a stage does is in its crate.
 
+pub(crate) mod artifacts;
 pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod cache;
@@ -43,6 +44,9 @@ use crate::node;
 use crate::paths::Paths;
 use crate::pipeline::Tables;
 use crate::provider::{self, Provider, Setup};
+
+/// What Go itself uses where none is set.
+const PUBLIC_GO_PROXY: &str = "https://proxy.golang.org";
 
 /// Why something could not be printed; see [`printed`].
 static LOST: OnceLock<std::io::Error> = OnceLock::new();
@@ -194,14 +198,20 @@ pub(crate) fn built(paths: &Paths, request: ::build::Request<'_>) -> anyhow::Res
     ::build::build(&with_go(paths, request)?)
 }
 
+/// The GOPROXY of the environment, that of an older Go, or Go's own default. The lock has the hash of the toolchain, so
+/// the proxy need not be trusted.
+fn go_proxy<'a>(environment: Option<&'a str>, older_go: Option<&'a str>) -> &'a str {
+    environment.or(older_go).unwrap_or(PUBLIC_GO_PROXY)
+}
+
 /// With a Go toolchain, fetched where there is none on PATH that is new enough.
 pub(crate) fn with_go<'a>(paths: &Paths, mut request: ::build::Request<'a>) -> anyhow::Result<::build::Request<'a>> {
     if let Some(missing) = ::build::go_missing(&request)? {
         let host = rustix::system::uname().machine().to_string_lossy().into_owned();
         let host = Catalogue::load(&paths.targets)?.host_target(&host)?.name.clone();
-        let proxy = paths.goproxy.clone().or(missing.proxy);
+        let proxy = go_proxy(paths.goproxy.as_deref(), missing.proxy.as_deref());
         let options = fetch::options_for_go(paths, request.offline);
-        let go = ::fetch::go_toolchain(&host, &missing.version, proxy.as_deref(), &options).with_context(|| {
+        let go = ::fetch::go_toolchain(&host, &missing.version, Some(proxy), &options).with_context(|| {
             let version = &missing.version;
             format!("there is no `go` on PATH that is {version} or newer; install it from https://go.dev/dl/")
         })?;
@@ -220,6 +230,13 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
         let versions = BTreeMap::from([("kube-apiserver".to_owned(), version.to_owned())]);
         tables(&Catalogue::load(&folder).unwrap(), &versions)
+    }
+
+    #[test]
+    fn machine_without_go_and_goproxy_uses_the_public_proxy() {
+        assert_eq!(go_proxy(None, None), "https://proxy.golang.org");
+        assert_eq!(go_proxy(None, Some("https://older.example")), "https://older.example");
+        assert_eq!(go_proxy(Some("off"), Some("https://older.example")), "off");
     }
 
     #[test]

@@ -267,6 +267,7 @@ fn info(job: &Job<'_>, run: &RunDir, arch: &str) -> RunInfo {
         sources: BTreeMap::new(),
         seed: job.seed,
         shard: None,
+        job: None,
         command: words.iter().fold(repeat(job), |line, word| format!("{line} {}", quoted(word))),
     }
 }

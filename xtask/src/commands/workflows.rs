@@ -5,9 +5,9 @@ mod data;
 mod setup;
 mod tools;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ::workflows::lint::{File, lint as rules};
 use ::workflows::verdict::{Need, verdict as judge};
@@ -18,6 +18,7 @@ use model::Exit;
 use proc::progress;
 use targets::Catalogue;
 
+use super::artifacts::downloaded;
 use super::print;
 use crate::args::{Args, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions};
 use crate::failure::{Failure, OrExit};
@@ -153,7 +154,8 @@ fn takes(words: &[&str]) -> Result<(), String> {
 fn verdict(github: Option<&Github>, options: &VerdictOptions) -> Result<Exit, Failure> {
     let needs: BTreeMap<String, Need> = serde_json::from_str(&options.needs)
         .map_err(|error| Failure::usage(anyhow!("--needs is not what `toJSON(needs)` gives: {error}")))?;
-    let ended = judge(&needs, &left(&options.results));
+    let artifacts = downloaded(&options.results).or_exit(Exit::Infrastructure)?;
+    let ended = judge(&needs, options.attempt, &artifacts);
     for (kind, texts) in [("error", &ended.faults), ("warning", &ended.warnings)] {
         texts.iter().for_each(|text| github::annotate(kind, text));
     }
@@ -165,21 +167,6 @@ fn verdict(github: Option<&Github>, options: &VerdictOptions) -> Result<Exit, Fa
         return Ok(Exit::Ok);
     }
     Err(anyhow!("the workflow has failed: {}", ended.faults.join("; "))).or_exit(Exit::Infrastructure)
-}
-
-/// The ids of the jobs that have left a record of a run, or of a build that was all they were to do.
-fn left(results: &Path) -> BTreeSet<String> {
-    let below = |folder: &Path| -> Vec<PathBuf> {
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
-    };
-    let whole = |folder: &PathBuf| {
-        below(folder).iter().any(|run| run.join("run.json").is_file() || run.join("build.json").is_file())
-    };
-    let id = |folder: PathBuf| {
-        let name = folder.file_name()?.to_string_lossy().into_owned();
-        name.strip_prefix("results-").map(str::to_owned)
-    };
-    below(results).into_iter().filter(whole).filter_map(id).collect()
 }
 
 /// The files of a folder, not of those below it, by their names below the checkout; none if there is no folder.

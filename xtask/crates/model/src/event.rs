@@ -101,6 +101,18 @@ pub struct RunInfo {
     /// `2/4`: the second of four parts of what was selected. None: all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<String>,
+    /// The job of CI that the run belongs to. None: the run was not started as a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<CiJob>,
     /// The command line that repeats the run.
     pub command: String,
+}
+
+/// A job of CI, as a run claims it. The gate compares the claim with the plan and with the name of the artifact.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CiJob {
+    /// Id in the plan: `ARCH-vm-1of2`.
+    pub id: String,
+    /// Attempt of the workflow run, from 1.
+    pub attempt: u32,
 }

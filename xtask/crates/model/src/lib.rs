@@ -30,7 +30,7 @@ pub use cluster::{
     Action, Cluster, ClusterInfo, Control, ControlError, NodeInfo, ProfileInfo, Shared, StoreInfo, TlsFiles,
 };
 pub use durations::Durations;
-pub use event::{Event, RunInfo, Timestamp};
+pub use event::{CiJob, Event, RunInfo, Timestamp};
 pub use exit::Exit;
 pub use expectation::{Circumstances, Expectation};
 pub use golden::GoldenValue;
@@ -39,7 +39,7 @@ pub use kind::NodeImage;
 pub use machine::{
     LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
 };
-pub use matrix::{Ci, MatrixData, Mode, Owner, Quick, Runner, Way};
+pub use matrix::{CacheSizes, Ci, MatrixData, Mode, Owner, Quick, Runner, Way};
 pub use node::{Identity, Node, NodeCondition, NodeDisk, NodeObject, NodeProcess};
 pub use outcome::{Level, Outcome};
 pub use requests::{FieldKind, FormField, RequestData, RequestForm};

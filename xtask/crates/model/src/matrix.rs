@@ -72,6 +72,25 @@ pub struct MatrixData {
     pub quick: Quick,
     /// Files whose change concerns no job: names, or endings such as `*.md`.
     pub documents: Vec<String>,
+    pub caches: CacheSizes,
+}
+
+/// MiB of the caches that jobs on GitHub's machines save, as `actions/cache` compresses them: the largest of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheSizes {
+    /// What GitHub keeps for a repository.
+    pub limit: u32,
+    /// The compiled harness; one for each machine.
+    pub cargo: u32,
+    /// The sources of Go modules; one in all.
+    pub modules: u32,
+    /// Go's build cache; one for each architecture on each machine.
+    pub gobuild: u32,
+    /// The audited binaries; likewise.
+    pub components: u32,
+    /// Debian packages and Go toolchains; one for each architecture that runs in a VM.
+    pub downloads: u32,
 }
 
 /// A part of the checks.

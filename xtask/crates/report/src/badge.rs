@@ -106,6 +106,8 @@ mod tests {
             standing,
             code: 0,
             why: Vec::new(),
+            notes: Vec::new(),
+            differences: Vec::new(),
             counts,
             flaky: Vec::new(),
             runs: vec!["r".into()],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Artifact, BuildStep, Event, Exit, Level, MachineInfo, Outcome, PackageUsed, RunInfo, Source};
+use model::{Artifact, BuildStep, CiJob, Event, Exit, Level, MachineInfo, Outcome, PackageUsed, RunInfo, Source};
 
 pub(crate) fn at(second: u32) -> String {
     format!("2026-11-21T10:{:02}:{:02}.250Z", second / 60, second % 60)
@@ -22,6 +22,7 @@ pub(crate) fn info() -> RunInfo {
         ]),
         seed: 42,
         shard: None,
+        job: None,
         command: "cargo xtask ci --arch mix64 --seed 42".into(),
     }
 }
@@ -205,6 +206,7 @@ pub(crate) fn hostile(text: &str) -> Vec<Event> {
         sources: map(),
         seed: u64::MAX,
         shard: Some(text()),
+        job: Some(CiJob { id: text(), attempt: u32::MAX }),
         command: text(),
     };
     let mut events = vec![Event::RunStarted { at: text(), run }];

@@ -1,7 +1,8 @@
 //! Whether everything that had to run did, and ended well: the one decision that a matrix of jobs is required to pass.
 //!
 //! An architecture without a result, or with only some of its shards, fails: a job that was lost is not a job that
-//! passed. What an experimental architecture ends with is a warning.
+//! passed. What an experimental architecture ends with is a warning. A run on a self-hosted machine is additional: it may
+//! be missing or broken, but a promise that it saw broken counts, and its outcomes are compared with those of other runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +11,22 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::joint::Child;
-use crate::results::{Counts, Results, RunResult};
+use crate::merge::info;
+use crate::results::{Counts, Results, RunResult, Word};
 use crate::verdict::worse;
+
+/// What runs are compared with.
+#[derive(Clone, Debug, Default)]
+pub struct Expected {
+    /// Architectures that must have a result.
+    pub architectures: BTreeSet<String>,
+    /// Architectures whose end is only a warning.
+    pub experimental: BTreeSet<String>,
+    /// Ids of additional jobs.
+    pub additional: BTreeSet<String>,
+    /// Why results were refused, a line each. Any closes the gate.
+    pub refused: Vec<String>,
+}
 
 /// The decision, and what it rests on. Also the file `gate.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -19,6 +34,8 @@ pub struct Gate {
     pub passed: bool,
     /// Exit code of `cargo xtask report gate`.
     pub code: u8,
+    /// Results that do not count, and why, a line each.
+    pub refused: Vec<String>,
     pub architectures: Vec<ArchGate>,
 }
 
@@ -31,6 +48,11 @@ pub struct ArchGate {
     pub code: u8,
     /// What is not as it should be, a line each.
     pub why: Vec<String>,
+    /// How additional runs ended that did not end well and do not count.
+    pub notes: Vec<String>,
+    /// Cases that ended otherwise in an additional run than in another one.
+    pub differences: Vec<String>,
+    /// Of the runs that are not additional.
     pub counts: Counts,
     /// Cases that passed only in a later attempt.
     pub flaky: Vec<String>,
@@ -46,14 +68,27 @@ pub enum Standing {
     Failed,
 }
 
+/// A run with what it means here.
+struct Judged<'a> {
+    run: &'a RunResult,
+    exit: Exit,
+    additional: bool,
+    /// The job's id, or the run's label.
+    name: String,
+}
+
 impl Gate {
     /// Decides over merged runs. Architectures that are not expected, but there, are judged as well.
-    pub fn of(children: &[Child], expected: &BTreeSet<String>, experimental: &BTreeSet<String>) -> Gate {
+    pub fn of(children: &[Child], expected: &Expected) -> Gate {
         let results = Results::of(children);
-        let mut runs: BTreeMap<&str, Vec<(&RunResult, Exit)>> =
-            expected.iter().map(|arch| (arch.as_str(), Vec::new())).collect();
+        let Expected { architectures, experimental, additional, refused } = expected;
+        let mut runs: BTreeMap<&str, Vec<Judged<'_>>> =
+            architectures.iter().map(|arch| (arch.as_str(), Vec::new())).collect();
         for (run, child) in results.runs.iter().zip(children) {
-            runs.entry(&run.arch).or_default().push((run, child.exit));
+            let job = info(&child.events).and_then(|run| run.job.as_ref()).map(|job| job.id.clone());
+            let additional = job.as_ref().is_some_and(|job| additional.contains(job));
+            let name = job.unwrap_or_else(|| run.label());
+            runs.entry(&run.arch).or_default().push(Judged { run, exit: child.exit, additional, name });
         }
         let judged: Vec<(ArchGate, Exit)> =
             runs.into_iter().map(|(arch, runs)| judge(arch, &runs, experimental.contains(arch))).collect();
@@ -63,8 +98,11 @@ impl Gate {
         if exit == Exit::Ok && !judged.iter().any(|(arch, _)| arch.standing == Standing::Passed) {
             exit = Exit::NothingRan;
         }
+        if !refused.is_empty() {
+            exit = worse(exit, Exit::Infrastructure);
+        }
         let architectures = judged.into_iter().map(|(arch, _)| arch).collect();
-        Gate { passed: exit == Exit::Ok, code: exit.code(), architectures }
+        Gate { passed: exit == Exit::Ok, code: exit.code(), refused: refused.clone(), architectures }
     }
 
     /// As the command ends.
@@ -79,14 +117,15 @@ impl Gate {
         let width = self.architectures.iter().map(|arch| arch.arch.len()).max().unwrap_or_default();
         let line = |arch: &ArchGate| {
             let mut text = format!("{:width$}  {:7}  {}", arch.arch, arch.standing.word(), arch.counts.sentence());
-            arch.why.iter().for_each(|why| text += &format!("; {why}"));
+            arch.why.iter().chain(&arch.notes).chain(&arch.differences).for_each(|why| text += &format!("; {why}"));
             if !arch.flaky.is_empty() {
                 text += &format!("; flaky: {}", arch.flaky.join(", "));
             }
             text
         };
         let decision = if self.passed { "the gate is passed" } else { "the gate is closed" };
-        self.architectures.iter().map(line).chain([format!("{decision} (exit {})", self.code)]).collect()
+        let decision = format!("{decision} (exit {})", self.code);
+        self.architectures.iter().map(line).chain(self.refused.iter().cloned()).chain([decision]).collect()
     }
 }
 
@@ -100,17 +139,29 @@ impl Standing {
     }
 }
 
-fn judge(arch: &str, runs: &[(&RunResult, Exit)], experimental: bool) -> (ArchGate, Exit) {
-    let mut exit = runs.iter().map(|(_, exit)| *exit).reduce(worse).unwrap_or(Exit::Infrastructure);
+fn judge(arch: &str, runs: &[Judged<'_>], experimental: bool) -> (ArchGate, Exit) {
+    let (additional, counting): (Vec<&Judged<'_>>, Vec<&Judged<'_>>) = runs.iter().partition(|run| run.additional);
+    let mut exit = counting.iter().map(|run| run.exit).reduce(worse).unwrap_or(Exit::Infrastructure);
     let mut why: Vec<String> = Vec::new();
-    if runs.is_empty() {
+    let mut notes: Vec<String> = Vec::new();
+    if counting.is_empty() {
         why.push("it has no result: its job was lost, or did not upload any".into());
     }
-    for (run, _) in runs.iter().filter(|(run, _)| !run.verdict.is_ok()) {
+    for Judged { run, .. } in counting.iter().filter(|judged| !judged.run.verdict.is_ok()) {
         let short = run.cut_short.as_ref().map_or_else(String::new, |short| format!(" ({short})"));
         why.push(format!("{}: {}{short}", run.label(), run.verdict.meaning));
     }
-    let lost = lost_shards(runs);
+    for Judged { run, exit: own, name, .. } in additional.iter().filter(|judged| !judged.run.verdict.is_ok()) {
+        let text = format!("{name}: {}", run.verdict.meaning);
+        if *own == Exit::Conformance {
+            exit = worse(exit, Exit::Conformance);
+            why.push(text);
+        } else {
+            notes.push(text);
+        }
+    }
+    let counting: Vec<&RunResult> = counting.iter().map(|judged| judged.run).collect();
+    let lost = lost_shards(&counting);
     if !lost.is_empty() {
         exit = worse(exit, Exit::Infrastructure);
         why.push(format!("no result of shard {}", lost.join(", ")));
@@ -120,31 +171,58 @@ fn judge(arch: &str, runs: &[(&RunResult, Exit)], experimental: bool) -> (ArchGa
         (_, true) => Standing::Warning,
         (_, false) => Standing::Failed,
     };
-    let cases = || runs.iter().flat_map(|(run, _)| &run.cases);
     let gate = ArchGate {
         arch: arch.to_owned(),
         experimental,
         standing,
         code: exit.code(),
         why,
-        counts: cases().map(|case| case.outcome).collect(),
-        flaky: cases().filter(|case| case.is_flaky()).map(|case| case.name.clone()).collect(),
-        runs: runs.iter().map(|(run, _)| run.id.clone()).collect(),
+        notes,
+        differences: differences(runs),
+        counts: counting.iter().flat_map(|run| &run.cases).map(|case| case.outcome).collect(),
+        flaky: runs
+            .iter()
+            .flat_map(|judged| &judged.run.cases)
+            .filter(|case| case.is_flaky())
+            .map(|case| case.name.clone())
+            .collect(),
+        runs: runs.iter().map(|judged| judged.run.id.clone()).collect(),
     };
     (gate, exit)
 }
 
+/// Cases that ran in an additional run and in another one of the same architecture, and ended differently.
+fn differences(runs: &[Judged<'_>]) -> Vec<String> {
+    let mut elsewhere: BTreeMap<&str, Vec<(&str, Word)>> = BTreeMap::new();
+    for judged in runs.iter().filter(|judged| !judged.additional) {
+        for case in judged.run.cases.iter().filter(|case| case.outcome != Word::Skipped) {
+            elsewhere.entry(&case.name).or_default().push((&judged.name, case.outcome));
+        }
+    }
+    let mut lines = Vec::new();
+    for judged in runs.iter().filter(|judged| judged.additional) {
+        for case in judged.run.cases.iter().filter(|case| case.outcome != Word::Skipped) {
+            let others = elsewhere.get(case.name.as_str()).into_iter().flatten();
+            lines.extend(others.filter(|(_, outcome)| *outcome != case.outcome).map(|(name, outcome)| {
+                let (own, other) = (case.outcome.text(), outcome.text());
+                format!("{}: {own} in {}, {other} in {name}", case.name, judged.name)
+            }));
+        }
+    }
+    lines
+}
+
 /// `2/4` where 1/4, 3/4 and 4/4 are there, for each provider and sources; a whole run stands for all its shards.
-fn lost_shards(runs: &[(&RunResult, Exit)]) -> Vec<String> {
+fn lost_shards(runs: &[&RunResult]) -> Vec<String> {
     let mut seen: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
-    for (run, _) in runs {
+    for run in runs {
         let parts = run.shard.as_deref().and_then(|shard| shard.split_once('/'));
         if let Some((Ok(index), Ok(of))) = parts.map(|(index, of)| (index.parse::<u32>(), of.parse::<u32>())) {
             seen.entry((&run.provider, &run.sources, of)).or_default().insert(index);
         }
     }
     let whole = |provider, sources| {
-        runs.iter().any(|(run, _)| run.shard.is_none() && &run.provider == provider && &run.sources == sources)
+        runs.iter().any(|run| run.shard.is_none() && &run.provider == provider && &run.sources == sources)
     };
     let mut lost = Vec::new();
     for ((provider, sources, of), indices) in seen {
@@ -157,7 +235,7 @@ fn lost_shards(runs: &[(&RunResult, Exit)]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use model::{Event, Outcome, RunInfo};
+    use model::{CiJob, Event, Outcome, RunInfo};
 
     use super::*;
     use crate::fixture;
@@ -179,7 +257,50 @@ mod tests {
     }
 
     fn gate(runs: Vec<Vec<Event>>, expected: &[&str], experimental: &[&str]) -> Gate {
-        Gate::of(&merge(runs), &set(expected), &set(experimental))
+        let expected =
+            Expected { architectures: set(expected), experimental: set(experimental), ..Expected::default() };
+        Gate::of(&merge(runs), &expected)
+    }
+
+    fn of_job(id: &str, provider: &str, outcome: Outcome) -> Vec<Event> {
+        let mut events = run("one", None, outcome);
+        if let Event::RunStarted { run, .. } = &mut events[0] {
+            run.job = Some(CiJob { id: id.into(), attempt: 1 });
+            run.provider = provider.into();
+        }
+        events
+    }
+
+    #[test]
+    fn additional_run_can_fail_and_cannot_replace() {
+        let vm = |outcome| of_job("one-vm", "qemu", outcome);
+        let native = |outcome| of_job("one-native", "process", outcome);
+        let failed = || Outcome::failed("x");
+        let errored = || Outcome::errored("request", "reset");
+        let expected =
+            Expected { architectures: set(&["one"]), additional: set(&["one-native"]), ..Expected::default() };
+        for (what, runs, exit, notes, differences) in [
+            ("both passed", vec![vm(Outcome::Passed), native(Outcome::Passed)], Exit::Ok, 0, 0),
+            ("failed natively", vec![vm(Outcome::Passed), native(failed())], Exit::Conformance, 0, 1),
+            ("failed in the VM", vec![vm(failed()), native(Outcome::Passed)], Exit::Conformance, 0, 1),
+            ("the machine broke", vec![vm(Outcome::Passed), native(errored())], Exit::Ok, 1, 1),
+            ("the VM broke", vec![vm(errored()), native(Outcome::Passed)], Exit::Infrastructure, 0, 1),
+            ("no VM", vec![native(Outcome::Passed)], Exit::Infrastructure, 0, 0),
+        ] {
+            let gate = Gate::of(&merge(runs), &expected);
+            assert_eq!(gate.exit(), exit, "{what}: {:?}", gate.lines());
+            let arch = &gate.architectures[0];
+            assert_eq!((arch.notes.len(), arch.differences.len()), (notes, differences), "{what}: {:?}", gate.lines());
+        }
+    }
+
+    #[test]
+    fn refused_result_closes_the_gate() {
+        let refused = vec!["artifact x is refused: y".to_owned()];
+        let expected = Expected { architectures: set(&["one"]), refused, ..Expected::default() };
+        let gate = Gate::of(&merge(vec![run("one", None, Outcome::Passed)]), &expected);
+        assert_eq!(gate.exit(), Exit::Infrastructure);
+        assert!(gate.lines().contains(&"artifact x is refused: y".to_owned()));
     }
 
     /// What it is about, the runs, what is expected, what is experimental, how the gate ends.

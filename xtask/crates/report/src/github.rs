@@ -80,15 +80,23 @@ pub fn annotations(children: &[Child], places: &Places) -> Vec<String> {
     all
 }
 
-/// The annotations of a gate: an error for what closes it, a warning for what is experimental.
+/// The annotations of a gate: an error for what closes it, a warning for what is experimental or additional.
 pub fn gate_annotations(gate: &Gate) -> Vec<String> {
     let with = |standing: Standing, kind: &str| -> Vec<String> {
         let archs = gate.architectures.iter().filter(|arch| arch.standing == standing);
         let text = archs
             .map(|arch| annotation(kind, &format!("{}: {}", arch.arch, standing.word()), None, &arch.why.join("\n")));
-        limited(text.collect(), kind)
+        text.collect()
     };
-    [with(Standing::Failed, "error"), with(Standing::Warning, "warning")].concat()
+    let refused = gate.refused.iter().map(|why| annotation("error", "a result is refused", None, why));
+    let noted = gate.architectures.iter().filter(|arch| !(arch.notes.is_empty() && arch.differences.is_empty()));
+    let noted = noted.map(|arch| {
+        let text = [&arch.notes[..], &arch.differences[..]].concat().join("\n");
+        annotation("warning", &format!("{}: additional runs", arch.arch), None, &text)
+    });
+    let errors = with(Standing::Failed, "error").into_iter().chain(refused).collect();
+    let warnings = with(Standing::Warning, "warning").into_iter().chain(noted).collect();
+    [limited(errors, "error"), limited(warnings, "warning")].concat()
 }
 
 /// The gate as a page for the step summary.
@@ -97,13 +105,16 @@ pub fn gate_page(gate: &Gate) -> String {
     page += "| architecture | | cases | why |\n| --- | --- | --- | --- |\n";
     for arch in &gate.architectures {
         let experimental = if arch.experimental { " (experimental)" } else { "" };
-        let why = arch.why.iter().cloned().chain(arch.flaky.iter().map(|case| format!("flaky: {case}")));
+        let why = arch.why.iter().chain(&arch.notes).chain(&arch.differences).cloned();
+        let why = why.chain(arch.flaky.iter().map(|case| format!("flaky: {case}")));
         let why = why.collect::<Vec<_>>().join("; ");
         let (counts, word) = (arch.counts.sentence(), arch.standing.word());
         // A String takes everything.
         let _ = writeln!(page, "| {}{experimental} | {word} | {counts} | {} |", cell(&arch.arch), cell(&why));
     }
-    page + "\n"
+    page += "\n";
+    gate.refused.iter().for_each(|why| page += &format!("- {}\n", cell(why)));
+    page
 }
 
 /// As much of a page as fits behind `taken` bytes of the same step: whole lines, no code block left open, and a line

@@ -37,7 +37,7 @@ pub use console::{Console, Options, Screen, Verbosity};
 pub use diff::Diff;
 pub use events::{EventLog, now, read};
 pub use files::{replace, write, write_joint};
-pub use gate::{ArchGate, Gate, Standing};
+pub use gate::{ArchGate, Expected, Gate, Standing};
 pub use joint::{Child, Joint};
 pub use junit::{Flavour, Form, Places, SingleCase, junit, single_suite, stages};
 pub use markdown::markdown;

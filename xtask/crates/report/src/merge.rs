@@ -1,12 +1,12 @@
 //! Runs that were recorded apart, put together: shards of one run, several architectures, attempts at the same thing.
 //!
-//! Attempts are runs of the same architecture, provider, sources and shard. The latest one counts, with one exception: a
-//! promise that was seen broken in any of them stays broken. So an infrastructure error can be repeated away, and a
-//! failure cannot.
+//! Attempts are runs of the same architecture, provider, sources, shard and job. The latest one counts, with one
+//! exception: a promise that was seen broken in any of them stays broken. So an infrastructure error can be repeated away,
+//! and a failure cannot. In CI the attempt of the workflow run tells which one is later, because clocks of machines differ.
 
 use std::collections::BTreeMap;
 
-use model::{Event, Exit, Outcome};
+use model::{Event, Exit, Outcome, RunInfo};
 
 use crate::joint::Child;
 use crate::view::at;
@@ -20,8 +20,8 @@ pub struct Attempt {
     pub seconds: f64,
 }
 
-/// What makes two runs attempts at the same: architecture, provider, sources, shard.
-type Subject = (String, String, BTreeMap<String, String>, Option<String>);
+/// What makes two runs attempts at the same: architecture, provider, sources, shard, and the id of the job.
+type Subject = (String, String, BTreeMap<String, String>, Option<String>, Option<String>);
 
 /// One child for each subject, ordered by it. Runs without a beginning are children of their own.
 pub fn merge(runs: Vec<Vec<Event>>) -> Vec<Child> {
@@ -34,7 +34,7 @@ pub fn merge(runs: Vec<Vec<Event>>) -> Vec<Child> {
         }
     }
     let children = by_subject.into_iter().map(|((arch, provider, ..), mut attempts)| {
-        attempts.sort_by(|a, b| start(a).cmp(start(b)));
+        attempts.sort_by(|a, b| (attempt_number(a), start(a)).cmp(&(attempt_number(b), start(b))));
         let (events, earlier) = last(attempts);
         Child { arch, provider, earlier, ..Child::of(events) }
     });
@@ -42,20 +42,26 @@ pub fn merge(runs: Vec<Vec<Event>>) -> Vec<Child> {
 }
 
 fn subject(events: &[Event]) -> Option<Subject> {
+    let RunInfo { arch, provider, sources, shard, job, .. } = info(events)?;
+    let job = job.as_ref().map(|job| job.id.clone());
+    Some((arch.clone(), provider.clone(), sources.clone(), shard.clone(), job))
+}
+
+/// None: the log has no beginning.
+pub(crate) fn info(events: &[Event]) -> Option<&RunInfo> {
     events.iter().find_map(|event| match event {
-        Event::RunStarted { run, .. } => {
-            Some((run.arch.clone(), run.provider.clone(), run.sources.clone(), run.shard.clone()))
-        }
+        Event::RunStarted { run, .. } => Some(run),
         _ => None,
     })
 }
 
 fn id(events: &[Event]) -> String {
-    let id = events.iter().find_map(|event| match event {
-        Event::RunStarted { run, .. } => Some(run.id.clone()),
-        _ => None,
-    });
-    id.unwrap_or_default()
+    info(events).map(|run| run.id.clone()).unwrap_or_default()
+}
+
+/// 0 for a run that is not a job of CI.
+fn attempt_number(events: &[Event]) -> u32 {
+    info(events).and_then(|run| run.job.as_ref()).map_or(0, |job| job.attempt)
 }
 
 fn start(events: &[Event]) -> &str {
@@ -128,6 +134,8 @@ fn with_results(events: Vec<Event>, mut counting: BTreeMap<String, Event>) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use model::CiJob;
+
     use super::*;
     use crate::{fixture, verdict};
 
@@ -190,6 +198,20 @@ mod tests {
         assert_eq!(merge(vec![whole, killed])[0].exit, Exit::Ok);
     }
 
+    /// A self-hosted machine's clock may be wrong.
+    #[test]
+    fn attempt_of_the_workflow_outweighs_the_clock() {
+        let attempt = |attempt, second, outcome| {
+            let mut events = run(&format!("r{attempt}"), second, &[("a.a", outcome)]);
+            if let Event::RunStarted { run, .. } = &mut events[0] {
+                run.job = Some(CiJob { id: "x".into(), attempt });
+            }
+            events
+        };
+        let children = merge(vec![attempt(1, 9, error()), attempt(2, 1, Outcome::Passed)]);
+        assert_eq!((children.len(), children[0].exit), (1, Exit::Ok));
+    }
+
     #[test]
     fn shards_architectures_and_sources_stay_apart() {
         let with = |change: fn(&mut model::RunInfo)| {
@@ -205,8 +227,9 @@ mod tests {
             with(|run| run.shard = Some("1/2".into())),
             with(|run| run.provider = "vm".into()),
             with(|run| run.sources.clear()),
+            with(|run| run.job = Some(CiJob { id: "x".into(), attempt: 1 })),
             vec![],
         ];
-        assert_eq!(merge(runs).len(), 6);
+        assert_eq!(merge(runs).len(), 7);
     }
 }

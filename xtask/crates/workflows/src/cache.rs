@@ -4,6 +4,9 @@
 //! by its beginning (`restore`), and is put right by what uses it: Go and our own cache look at digests. The architecture
 //! is that of the target data and never GitHub's `runner.arch`, which ported runners report wrongly.
 
+use std::collections::BTreeSet;
+
+use model::{CacheSizes, MatrixData, Mode, Target};
 use serde::Serialize;
 
 /// Changes when what is kept is laid out otherwise.
@@ -108,6 +111,51 @@ impl Keys {
             ("snapshots", &self.snapshots),
         ]
     }
+}
+
+/// All caches of a kind that jobs on GitHub's machines save.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub kind: &'static str,
+    /// What each is for: a machine, or an architecture on a machine.
+    pub of: BTreeSet<String>,
+    /// MiB of one.
+    pub each: u32,
+}
+
+impl Kept {
+    /// MiB of all.
+    pub fn total(&self) -> u32 {
+        u32::try_from(self.of.len()).unwrap_or(u32::MAX).saturating_mul(self.each)
+    }
+}
+
+/// The caches of the newest versions of everything. GitHub evicts older ones first while these are in use.
+pub fn kept(targets: &[Target], data: &MatrixData) -> Vec<Kept> {
+    let CacheSizes { limit: _, cargo, modules, gobuild, components, downloads } = data.caches;
+    let mut machines = BTreeSet::new();
+    let (mut built, mut fetched) = (BTreeSet::new(), BTreeSet::new());
+    for target in targets {
+        let hosted = target.ci.iter().flat_map(|ci| &ci.ways).find_map(|way| {
+            let runner = data.runners.iter().find(|runner| runner.name == way.runner)?;
+            (runner.available && !runner.owner.is_self_hosted()).then_some((way, runner))
+        });
+        let Some((way, runner)) = hosted else { continue };
+        machines.insert(runner.name.clone());
+        let name = format!("{}-on-{}", target.name, runner.arch);
+        if way.mode == Mode::Vm {
+            fetched.insert(name.clone());
+        }
+        built.insert(name);
+    }
+    let all = BTreeSet::from(["all".to_owned()]);
+    vec![
+        Kept { kind: "cargo", of: machines, each: cargo },
+        Kept { kind: "modules", of: all, each: modules },
+        Kept { kind: "gobuild", of: built.clone(), each: gobuild },
+        Kept { kind: "components", of: built, each: components },
+        Kept { kind: "downloads", of: fetched, each: downloads },
+    ]
 }
 
 /// Of texts, which also knows where one ends.

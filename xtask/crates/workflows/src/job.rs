@@ -55,12 +55,20 @@ impl Job {
         format!("{}-{}{quick}{shard}", self.arch, self.mode)
     }
 
+    /// `--provider` of the run; None: the job only builds.
+    pub fn provider(&self) -> Option<&'static str> {
+        match self.mode {
+            Mode::Native | Mode::User => Some("process"),
+            Mode::Vm => Some("qemu"),
+            Mode::Build => None,
+        }
+    }
+
     /// The words behind `cargo xtask`.
     pub fn words(&self, quick: &Quick) -> Vec<String> {
-        let mut words = match self.mode {
-            Mode::Build => vec!["build", "--arch", &self.arch],
-            Mode::Native | Mode::User => vec!["ci", "--arch", &self.arch, "--provider", "process"],
-            Mode::Vm => vec!["ci", "--arch", &self.arch, "--provider", "qemu"],
+        let mut words = match self.provider() {
+            None => vec!["build", "--arch", &self.arch],
+            Some(provider) => vec!["ci", "--arch", &self.arch, "--provider", provider],
         };
         let level = serde_json::to_value(quick.level).ok().and_then(|level| level.as_str().map(str::to_owned));
         if self.breadth == Breadth::Quick {

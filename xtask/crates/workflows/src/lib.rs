@@ -14,10 +14,11 @@ pub mod lint;
 mod lock;
 mod matrix;
 mod needs;
+mod plan;
 mod render;
 pub mod verdict;
 
-pub use cache::{Inputs, Keys};
+pub use cache::{Inputs, Kept, Keys, kept};
 pub use changed::{Scope, scope};
 pub use diff::unified;
 pub use event::{Event, Origin};
@@ -25,4 +26,5 @@ pub use job::{Breadth, Job};
 pub use lock::{Action, Lock};
 pub use matrix::{Ask, Entry, MOST_JOBS, Matrix, RunsOn, machines, matrix};
 pub use needs::{Needs, needs};
+pub use plan::{Artifact, Bound, Claim, Plan, PlannedJob, Role};
 pub use render::{Parts, RenderError, render};

@@ -7,13 +7,16 @@ use serde_yaml::{Mapping, Value};
 use crate::lock::{Lock, is_commit};
 
 /// What a `run` step may begin with.
-const COMMANDS: [&str; 4] = ["cargo ", "sudo apt-get ", "pipx install ", "go install "];
+const COMMANDS: [&str; 5] = ["cargo ", "sudo apt-get ", "pipx install ", "go install ", ".ci/rust-version"];
 /// What makes more of a command than one command. `*` and `"$NAME"` are no logic.
 const SHELL: [&str; 9] = [";", "|", "&", "<", ">", "`", "$(", "\\", "\n"];
 /// They run with the rights of the repository on what a stranger has sent.
 const EVENTS: [&str; 3] = ["pull_request_target", "workflow_run", "issue_comment"];
 /// Where a stranger's code runs.
 const OPEN: &str = "pull_request";
+
+/// The condition under which a cache may be saved: later jobs run what it holds.
+const HOSTED: &str = "runner.environment == 'github-hosted'";
 
 /// Labels that come from the matrix.
 const MATRIX: [&str; 2] = ["${{ fromJSON(inputs.runs_on) }}", "${{ matrix.runs_on }}"];
@@ -33,7 +36,7 @@ pub fn lint(files: &[File<'_>], lock: &Lock, takes: Takes<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     for file in files {
         let names = files.iter().map(|file| file.name).collect();
-        let mut linter = Linter { file: file.name, names, lock, takes, faults: Vec::new() };
+        let mut linter = Linter { file: file.name, names, lock, takes, writes: false, faults: Vec::new() };
         linter.file(file.text);
         faults.append(&mut linter.faults);
     }
@@ -46,6 +49,8 @@ struct Linter<'a> {
     names: Vec<&'a str>,
     lock: &'a Lock,
     takes: Takes<'a>,
+    /// Whether a job of the file has a permission to write.
+    writes: bool,
     faults: Vec<String>,
 }
 
@@ -83,6 +88,7 @@ impl Linter<'_> {
         let open = events.iter().any(|event| event == OPEN);
         let jobs = workflow["jobs"].as_mapping().cloned().unwrap_or_default();
         self.require(!jobs.is_empty(), "jobs", "there is none");
+        self.writes = jobs.values().any(|job| grants(job).any(|(_, level)| level == "write"));
         for (name, job) in &jobs {
             self.job(name.as_str().unwrap_or_default(), job, open);
         }
@@ -92,17 +98,15 @@ impl Linter<'_> {
         let place = format!("job {name}");
         let permissions = &job["permissions"];
         self.require(permissions.is_mapping(), &place, "needs permissions of its own");
-        for (what, level) in permissions.as_mapping().into_iter().flatten() {
-            let level = level.as_str().unwrap_or_default();
+        for (what, level) in grants(job) {
             if level != "read" && level != "none" && open {
-                let what = what.as_str().unwrap_or_default();
                 self.fault(&place, &format!("{what}: {level} where a stranger's code runs"));
             }
         }
         if job["strategy"]["matrix"].as_str().is_some_and(|matrix| matrix.contains("fromJSON")) {
             // GitHub fails a workflow whose matrix has no entry.
-            let guarded = job["if"].as_str().is_some_and(|condition| condition.contains("has_jobs == 'true'"));
-            self.require(guarded, &place, "a matrix that may be empty needs `if: … has_jobs == 'true'`");
+            let guarded = job["if"].as_str().is_some_and(|condition| has_jobs(condition));
+            self.require(guarded, &place, "a matrix that may be empty needs `if: … outputs.has_… == 'true'`");
             let all = job["strategy"]["fail-fast"].as_bool() == Some(false);
             self.require(all, &place, "needs fail-fast: false: one architecture must not end the others");
         }
@@ -145,6 +149,19 @@ impl Linter<'_> {
         }
     }
 
+    /// Any job that ran on the default branch may have written a cache, also one on a self-hosted machine.
+    fn cache(&mut self, place: &str, name: &str, step: &Value) {
+        self.require(
+            !self.writes,
+            place,
+            "no cache in a workflow with a job that may write: any job may have filled it",
+        );
+        if name != "actions/cache/restore" {
+            let hosted = step["if"].as_str().is_some_and(|condition| condition.contains(HOSTED));
+            self.require(hosted, place, &format!("saves a cache; needs `if: … {HOSTED}`"));
+        }
+    }
+
     fn uses(&mut self, place: &str, uses: &str, step: &Value) {
         let (name, commit) = uses.split_once('@').unwrap_or((uses, ""));
         match self.lock.get(name) {
@@ -159,7 +176,28 @@ impl Linter<'_> {
             let kept = step["with"]["persist-credentials"].as_bool() != Some(false);
             self.require(!kept, place, "needs persist-credentials: false: else every later step can push");
         }
+        if name == "actions/cache" || name.starts_with("actions/cache/") {
+            self.cache(place, name, step);
+        }
+        if name.ends_with("/upload-artifact") {
+            let attempt = step["with"]["name"].as_str().is_some_and(|name| name.contains("github.run_attempt"));
+            self.require(
+                attempt,
+                place,
+                "the artifact's name needs github.run_attempt: else attempts replace each other",
+            );
+        }
     }
+}
+
+/// A permission and its level, for each that a job has.
+fn grants(job: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let each = job["permissions"].as_mapping().into_iter().flatten();
+    each.map(|(what, level)| (what.as_str().unwrap_or_default(), level.as_str().unwrap_or_default()))
+}
+
+fn has_jobs(condition: &str) -> bool {
+    condition.contains("outputs.has_") && condition.contains("== 'true'")
 }
 
 /// `ubuntu-24.04`, `ubuntu-24.04-arm`. Labels of donated machines begin like these: `ubuntu-24.04-NAME`.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::changed::{Scope, scope};
 use crate::event::{Event, Origin};
 use crate::job::{Breadth, Job};
+use crate::plan::{Plan, PlannedJob, Role};
 
 /// What GitHub takes at most.
 pub const MOST_JOBS: usize = 256;
@@ -57,8 +58,16 @@ pub struct Entry {
     pub runs_on: RunsOn,
     /// Minutes.
     pub timeout: u32,
+    /// Whether GitHub shows a failure as a success.
     pub experimental: bool,
     pub self_hosted: bool,
+    pub role: Role,
+    /// `--provider` of its run; None: it only builds.
+    #[serde(skip)]
+    pub provider: Option<&'static str>,
+    /// `2/3`: the part of the checks that it takes.
+    #[serde(skip)]
+    pub shard: Option<String>,
     /// For people: what `cargo xtask ci --like-ci ID` runs.
     pub command: String,
 }
@@ -115,6 +124,9 @@ pub fn machines(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
         timeout: LOOK,
         experimental: false,
         self_hosted: runner.owner.is_self_hosted(),
+        role: Role::Required,
+        provider: None,
+        shard: None,
         command: format!("cargo xtask doctor --arch {}", runner.arch),
     };
     let matrix =
@@ -139,13 +151,21 @@ fn concerned<'a>(ask: &Ask<'a>) -> (Vec<&'a Target>, String) {
     }
 }
 
+/// The best way on one of GitHub's machines, and in addition the best one on a self-hosted machine if it proves more.
+///
+/// GitHub gives up a job for a machine that is offline only after 24 hours, so nothing may depend on such a job alone.
 fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), MatrixError> {
     let Some(ci) = &target.ci else { return Ok(()) };
     let mut passed_over: Vec<(&Way, Refusal)> = Vec::new();
+    let mut additional: Option<(&Way, &Runner)> = None;
     for way in &ci.ways {
         let Some(runner) = ask.data.runners.iter().find(|runner| runner.name == way.runner) else { continue };
         if let Err(refusal) = permitted(ask, way.mode, runner) {
             passed_over.push((way, refusal));
+            continue;
+        }
+        if runner.owner.is_self_hosted() {
+            additional = additional.or(Some((way, runner)));
             continue;
         }
         matrix.notes.extend(
@@ -153,25 +173,35 @@ fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), Matrix
                 .iter()
                 .map(|(over, why)| format!("{}: not {} on {}: {}", target.name, over.mode, over.runner, why.text())),
         );
-        // What would have counted runs elsewhere now: that must not fail a stranger's change.
-        let instead = passed_over.iter().any(|(_, why)| *why == Refusal::Stranger);
-        let experimental = ci.experimental || instead;
-        let breadth = breadth(way.mode, ask.event);
-        matrix.include.extend(Job::of(target, way, breadth).iter().map(|job| Entry {
-            id: job.id(),
-            arch: job.arch.clone(),
-            machine: runner.name.clone(),
-            mode: job.mode,
-            runs_on: RunsOn::new(&runner.labels),
-            timeout: way.minutes,
-            experimental,
-            self_hosted: runner.owner.is_self_hosted(),
-            command: format!("cargo xtask {}", job.words(&ask.data.quick).join(" ")),
-        }));
+        let role = if ci.experimental { Role::Experimental } else { Role::Required };
+        let additional = additional.filter(|(own, _)| own.mode < way.mode);
+        for (way, runner, role) in
+            additional.map(|(way, runner)| (way, runner, Role::Additional)).into_iter().chain([(way, runner, role)])
+        {
+            let jobs = Job::of(target, way, breadth(way.mode, ask.event));
+            matrix.include.extend(jobs.iter().map(|job| entry(ask, job, way, runner, role)));
+        }
         return Ok(());
     }
     let why = passed_over.iter().map(|(way, why)| format!("{} on {}: {}", way.mode, way.runner, why.text()));
     Err(MatrixError::NoWay { arch: target.name.clone(), why: why.collect() })
+}
+
+fn entry(ask: &Ask<'_>, job: &Job, way: &Way, runner: &Runner, role: Role) -> Entry {
+    Entry {
+        id: job.id(),
+        arch: job.arch.clone(),
+        machine: runner.name.clone(),
+        mode: job.mode,
+        runs_on: RunsOn::new(&runner.labels),
+        timeout: way.minutes,
+        experimental: role == Role::Experimental,
+        self_hosted: runner.owner.is_self_hosted(),
+        role,
+        provider: job.provider(),
+        shard: job.shard.map(|(i, n)| format!("{i}/{n}")),
+        command: format!("cargo xtask {}", job.words(&ask.data.quick).join(" ")),
+    }
 }
 
 /// Emulation is slow: where somebody waits, it takes a part of the checks.
@@ -251,14 +281,28 @@ impl std::fmt::Display for RunsOn {
 }
 
 impl Matrix {
-    /// The architectures of which some checks are run: those that must leave results of checks.
+    /// The architectures whose checks the gate requires, or reports as experimental.
     pub fn tested(&self) -> BTreeSet<&str> {
-        self.include.iter().filter(|entry| entry.mode != Mode::Build).map(|entry| entry.arch.as_str()).collect()
+        let gated = |entry: &&Entry| entry.mode != Mode::Build && entry.role != Role::Additional;
+        self.include.iter().filter(gated).map(|entry| entry.arch.as_str()).collect()
     }
 
-    /// The architectures whose failure is only a warning.
-    pub fn experimental(&self) -> BTreeSet<&str> {
-        self.include.iter().filter(|entry| entry.experimental).map(|entry| entry.arch.as_str()).collect()
+    /// The jobs of this role alone.
+    pub fn of(&self, role: Role) -> Matrix {
+        let include = self.include.iter().filter(|entry| entry.role == role).cloned().collect();
+        Matrix { include, reason: self.reason.clone(), notes: Vec::new() }
+    }
+
+    /// The promise that results are compared with.
+    pub fn plan(&self, attempt: u32) -> Plan {
+        let job = |entry: &Entry| PlannedJob {
+            id: entry.id.clone(),
+            arch: entry.arch.clone(),
+            role: entry.role,
+            provider: entry.provider.map(str::to_owned),
+            shard: entry.shard.clone(),
+        };
+        Plan { attempt, jobs: self.include.iter().map(job).collect() }
     }
 
     /// The matrix as one line of JSON.

@@ -1,17 +1,21 @@
-//! What the end of a workflow means, told from GitHub's `needs` and from the results that the jobs have left.
+//! The end of a workflow, from GitHub's `needs` and from the results that the jobs have left.
 //!
-//! GitHub takes a job that was skipped for a success, and what `needs` says of a job that may fail is not documented. So
-//! a job of the matrix counts only by its results: those of every job that was planned must be there. What they say
-//! of the promises is for `cargo xtask report gate`.
+//! GitHub takes a job that was skipped for a success. So each job of the plan must also have left a result that the plan
+//! accepts. What the results say of the promises is for `cargo xtask report gate`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The job that makes the matrix; its outputs are `matrix`, `has_jobs` and `reason`.
+use crate::plan::{Artifact, Plan, Role};
+
+/// The job that makes the plan; its outputs are `plan`, `has_jobs` and `reason`.
 const PLAN: &str = "plan";
-/// The job that has the matrix.
-const ARCH: &str = "arch";
+/// The jobs of the matrix that the gate requires. GitHub's word for them counts as well as their results: an artifact of
+/// an earlier attempt does not replace that of a job that was lost when it was repeated.
+const REQUIRED: &str = "arch";
+/// The jobs of the matrix whose failure is a warning.
+const EXPERIMENTAL: &str = "experimental";
 
 /// An entry of `toJSON(needs)`.
 #[derive(Clone, Debug, Deserialize)]
@@ -19,18 +23,6 @@ pub struct Need {
     pub result: String,
     #[serde(default)]
     pub outputs: BTreeMap<String, String>,
-}
-
-/// What of an entry of the matrix is needed here.
-#[derive(Clone, Debug, Deserialize)]
-struct Planned {
-    id: String,
-    experimental: bool,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Matrix {
-    include: Vec<Planned>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,32 +34,34 @@ pub struct Verdict {
     pub summary: String,
 }
 
-/// `left` are the ids of the jobs whose results are there.
-pub fn verdict(needs: &BTreeMap<String, Need>, left: &BTreeSet<String>) -> Verdict {
+/// `attempt` is the current attempt of the workflow run.
+pub fn verdict(needs: &BTreeMap<String, Need>, attempt: u32, artifacts: &[Artifact]) -> Verdict {
     let mut verdict = Verdict::default();
-    for (job, need) in needs.iter().filter(|(job, need)| *job != ARCH && need.result != "success") {
+    let others = needs.iter().filter(|(job, _)| ![REQUIRED, EXPERIMENTAL].contains(&job.as_str()));
+    for (job, need) in others.filter(|(_, need)| need.result != "success") {
         verdict.faults.push(format!("job {job}: {}", need.result));
     }
-    let Some(plan) = needs.get(PLAN) else {
+    let Some(planner) = needs.get(PLAN) else {
         verdict.faults.push(format!("there is no job {PLAN} among those that were needed"));
         return verdict;
     };
-    let output = |name: &str| plan.outputs.get(name).map_or("", String::as_str);
-    let matrix = match serde_json::from_str::<Matrix>(output("matrix")) {
-        Ok(matrix) => matrix.include,
+    let output = |name: &str| planner.outputs.get(name).map_or("", String::as_str);
+    let plan = match serde_json::from_str::<Plan>(output("plan")) {
+        Ok(plan) => plan,
         Err(error) => {
-            verdict.faults.push(format!("the plan has left no matrix: {error}"));
+            verdict.faults.push(format!("the plan has left no list of jobs: {error}"));
             return verdict;
         }
     };
-    let has_jobs = output("has_jobs") == "true";
-    if has_jobs == matrix.is_empty() {
-        verdict.faults.push(format!("the plan says has_jobs={} of {} jobs", output("has_jobs"), matrix.len()));
+    if (output("has_jobs") == "true") == plan.jobs.is_empty() {
+        verdict.faults.push(format!("the plan says has_jobs={} of {} jobs", output("has_jobs"), plan.jobs.len()));
     }
-    if matrix.is_empty() {
+    if plan.jobs.is_empty() {
         nothing_planned(&mut verdict, needs, output("reason"));
+        verdict.faults.extend(plan.bind(attempt, artifacts).refused);
     } else {
-        weigh(&mut verdict, &matrix, left);
+        required(&mut verdict, needs, &plan);
+        results(&mut verdict, &plan, attempt, artifacts);
     }
     verdict
 }
@@ -77,76 +71,129 @@ fn nothing_planned(verdict: &mut Verdict, needs: &BTreeMap<String, Need>, reason
     if reason.is_empty() {
         verdict.faults.push("no job was planned, and nothing says why".into());
     }
-    if !needs.iter().any(|(job, need)| job != PLAN && job != ARCH && need.result == "success") {
+    let planned = [PLAN, REQUIRED, EXPERIMENTAL];
+    if !needs.iter().any(|(job, need)| !planned.contains(&job.as_str()) && need.result == "success") {
         verdict.faults.push("no job was planned, and no other one has looked at the change".into());
     }
     verdict.summary = format!("No architecture was tested: {reason}.");
 }
 
-fn weigh(verdict: &mut Verdict, matrix: &[Planned], left: &BTreeSet<String>) {
-    for planned in matrix.iter().filter(|planned| !left.contains(&planned.id)) {
-        let text = format!("{} has left no results", planned.id);
-        if planned.experimental {
-            verdict.warnings.push(format!("{text} (experimental)"));
-        } else {
-            verdict.faults.push(text);
+/// GitHub's word for the required jobs.
+fn required(verdict: &mut Verdict, needs: &BTreeMap<String, Need>, plan: &Plan) {
+    let result = needs.get(REQUIRED).map_or("not needed by the gate", |need| need.result.as_str());
+    if !plan.ids(Role::Required).is_empty() && result != "success" {
+        verdict.faults.push(format!("the required jobs: {result}"));
+    }
+}
+
+fn results(verdict: &mut Verdict, plan: &Plan, attempt: u32, artifacts: &[Artifact]) {
+    let bound = plan.bind(attempt, artifacts);
+    let lost = plan.lost(&bound);
+    for (job, why) in &lost {
+        match job.role {
+            Role::Required => verdict.faults.push(why.clone()),
+            Role::Experimental => verdict.warnings.push(format!("{why} (experimental)")),
+            Role::Additional => {
+                verdict.warnings.push(format!("{why} yet (self-hosted, the gate does not wait for it)"))
+            }
         }
     }
-    let there = matrix.iter().filter(|planned| left.contains(&planned.id)).count();
+    let awaited = plan.jobs.iter().filter(|job| job.role != Role::Additional).count();
+    let there = awaited - lost.iter().filter(|(job, _)| job.role != Role::Additional).count();
     if there == 0 && verdict.faults.is_empty() {
         verdict.faults.push("none of the jobs has left results".into());
     }
-    verdict.summary = format!("Results of {there} of {} jobs are there.", matrix.len());
+    verdict.faults.extend(bound.refused);
+    verdict.summary = format!("Results of {} of {} jobs are there.", plan.jobs.len() - lost.len(), plan.jobs.len());
 }
 
 #[cfg(test)]
 mod tests {
+    use model::CiJob;
     use serde_json::json;
 
     use super::*;
+    use crate::plan::Claim;
 
-    const TWO: &str = r#"{"include": [{"id": "a", "experimental": false}, {"id": "x", "experimental": true}]}"#;
+    const NONE: &str = r#"{"attempt": 1, "jobs": []}"#;
 
-    fn end(plan: &str, check: &str, outputs: (&str, &str, &str), left: &[&str]) -> Verdict {
-        let (matrix, has_jobs, reason) = outputs;
-        let outputs = json!({"matrix": matrix, "has_jobs": has_jobs, "reason": reason});
-        let needs = json!({"plan": {"result": plan, "outputs": outputs}, "check": {"result": check, "outputs": {}},
-            "arch": {"result": "failure", "outputs": {}}});
-        verdict(&serde_json::from_value(needs).unwrap(), &left.iter().map(|id| (*id).to_owned()).collect())
+    fn plan(jobs: &[(&str, &str)]) -> String {
+        let jobs = jobs.iter().map(|(id, role)| json!({"id": id, "arch": id, "role": role}));
+        json!({"attempt": 1, "jobs": jobs.collect::<Vec<_>>()}).to_string()
     }
+
+    fn two() -> String {
+        plan(&[("a", "required"), ("x", "experimental")])
+    }
+
+    fn result(id: &str) -> Artifact {
+        let job = Some(CiJob { id: id.into(), attempt: 1 });
+        let claim = Claim { folder: id.into(), job, arch: id.into(), provider: None, shard: None };
+        Artifact { name: Some(format!("results-{id}-1")), claims: vec![claim] }
+    }
+
+    /// Results of the jobs `plan`, `check` and `arch`, the plan's outputs, and what was left.
+    fn end(results: [&str; 3], outputs: (&str, &str, &str), left: &[&str]) -> Verdict {
+        let [planned, check, arch] = results;
+        let (plan, has_jobs, reason) = outputs;
+        let outputs = json!({"plan": plan, "has_jobs": has_jobs, "reason": reason});
+        let needs = json!({"plan": {"result": planned, "outputs": outputs}, "check": {"result": check, "outputs": {}},
+            "arch": {"result": arch, "outputs": {}}, "experimental": {"result": "failure", "outputs": {}}});
+        verdict(&serde_json::from_value(needs).unwrap(), 1, &left.iter().map(|id| result(id)).collect::<Vec<_>>())
+    }
+
+    const GOOD: [&str; 3] = ["success", "success", "success"];
 
     #[test]
     fn results_of_every_planned_job_make_it_green() {
-        let good = end("success", "success", (TWO, "true", "all"), &["a", "x"]);
+        let two = two();
+        let good = end(GOOD, (&two, "true", "all"), &["a", "x"]);
         assert_eq!((good.faults.len(), good.warnings.len()), (0, 0), "{good:?}");
         assert_eq!(good.summary, "Results of 2 of 2 jobs are there.");
-        let without = end("success", "success", (TWO, "true", "all"), &["a"]);
+        let without = end(GOOD, (&two, "true", "all"), &["a"]);
         assert_eq!(without.faults, [""; 0]);
         assert_eq!(without.warnings, ["x has left no results (experimental)"]);
-        let documents = end("success", "success", (r#"{"include": []}"#, "false", "only documents"), &[]);
+        let documents = end(["success", "success", "skipped"], (NONE, "false", "only documents"), &[]);
         assert_eq!(documents.faults, [""; 0]);
         assert_eq!(documents.summary, "No architecture was tested: only documents.");
+        let offline = plan(&[("a", "required"), ("m", "additional")]);
+        let offline = end(GOOD, (&offline, "true", "all"), &["a"]);
+        assert_eq!((offline.faults.len(), offline.warnings.len()), (0, 1), "{offline:?}");
+        let experimental = plan(&[("x", "experimental")]);
+        let only = end(["success", "success", "skipped"], (&experimental, "true", "all"), &["x"]);
+        assert_eq!(only.faults, [""; 0]);
     }
 
     #[test]
     fn nothing_else_is_green() {
-        let none = r#"{"include": []}"#;
-        let lonely = r#"{"include": [{"id": "x", "experimental": true}]}"#;
+        let (two, lonely) = (two(), plan(&[("x", "experimental")]));
+        let machine = plan(&[("m", "additional")]);
+        let with = |change: usize, to: &'static str| {
+            let mut results = GOOD;
+            results[change] = to;
+            results
+        };
         for (what, ended) in [
-            ("a missing architecture", end("success", "success", (TWO, "true", "all"), &["x"])),
-            ("nothing at all", end("success", "success", (TWO, "true", "all"), &[])),
-            ("no experimental one of only such", end("success", "success", (lonely, "true", "all"), &[])),
-            ("a plan that failed", end("failure", "success", ("", "", ""), &[])),
-            ("a plan that was skipped", end("skipped", "success", (none, "false", "why"), &[])),
-            ("a check that failed", end("success", "failure", (TWO, "true", "all"), &["a", "x"])),
-            ("a check that was cancelled", end("success", "cancelled", (none, "false", "why"), &[])),
-            ("no jobs without a reason", end("success", "success", (none, "false", ""), &[])),
-            ("no jobs and no check", end("success", "skipped", (none, "false", "why"), &[])),
-            ("jobs that were not run", end("success", "success", (TWO, "false", "all"), &["a", "x"])),
-            ("jobs that are not there", end("success", "success", (none, "true", "all"), &[])),
+            ("a missing architecture", end(GOOD, (&two, "true", "all"), &["x"])),
+            ("nothing at all", end(GOOD, (&two, "true", "all"), &[])),
+            ("no experimental one of only such", end(GOOD, (&lonely, "true", "all"), &[])),
+            ("only a self-hosted machine", end(GOOD, (&machine, "true", "all"), &["m"])),
+            ("a required job that failed", end(with(2, "failure"), (&two, "true", "all"), &["a", "x"])),
+            ("a required job that was cancelled", end(with(2, "cancelled"), (&two, "true", "all"), &["a", "x"])),
+            ("required jobs that were skipped", end(with(2, "skipped"), (&two, "true", "all"), &["a", "x"])),
+            ("a result that is not planned", end(GOOD, (&two, "true", "all"), &["a", "x", "b"])),
+            ("a result where nothing is planned", end(GOOD, (NONE, "false", "why"), &["a"])),
+            ("a plan that failed", end(with(0, "failure"), ("", "", ""), &[])),
+            ("a plan that was skipped", end(with(0, "skipped"), (NONE, "false", "why"), &[])),
+            ("a check that failed", end(with(1, "failure"), (&two, "true", "all"), &["a", "x"])),
+            ("a check that was cancelled", end(with(1, "cancelled"), (NONE, "false", "why"), &[])),
+            ("no jobs without a reason", end(GOOD, (NONE, "false", ""), &[])),
+            ("no jobs and no check", end(with(1, "skipped"), (NONE, "false", "why"), &[])),
+            ("jobs that were not run", end(GOOD, (&two, "false", "all"), &["a", "x"])),
+            ("jobs that are not there", end(GOOD, (NONE, "true", "all"), &[])),
         ] {
             assert!(!ended.faults.is_empty(), "{what}: {ended:?}");
         }
-        assert!(!verdict(&BTreeMap::new(), &BTreeSet::new()).faults.is_empty());
+        assert!(!verdict(&BTreeMap::new(), 1, &[]).faults.is_empty());
     }
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use model::Exit;
 use proc::exec::{Shell, cmd, run as exec};
 use targets::Catalogue;
-use workflows::{Inputs, Keys};
+use workflows::{Inputs, Kept, Keys, kept};
 
 use crate::args::KeysOptions;
 use crate::commands::{host_target, print, print_json, target};
@@ -19,6 +19,9 @@ const ASK: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &KeysOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(data)?;
+    if options.sizes {
+        return sizes(&catalogue);
+    }
     let target = target(&catalogue, options.arch.as_deref())?;
     let host = host_target(&catalogue)?;
     let keys = keys(data, root, &target.name, &host.name).or_exit(Exit::Infrastructure)?;
@@ -37,6 +40,23 @@ pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &K
         }
     }
     Ok(Exit::Ok)
+}
+
+/// A line for each kind, and the sum.
+fn sizes(catalogue: &Catalogue) -> Result<Exit, Failure> {
+    let kept = kept(&catalogue.targets, &catalogue.matrix);
+    for kind in &kept {
+        let of = kind.of.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+        print(&format!("{:10}  {:5} MiB = {} x {:4}  {of}\n", kind.kind, kind.total(), kind.of.len(), kind.each));
+    }
+    let (total, limit) = (kept.iter().map(Kept::total).fold(0, u32::saturating_add), catalogue.matrix.caches.limit);
+    print(&format!("{:10}  {total:5} MiB of {limit}\n", "total"));
+    if total <= limit {
+        return Ok(Exit::Ok);
+    }
+    Err(Failure::target_data(format!(
+        "the caches of CI take {total} MiB: GitHub keeps {limit} MiB; save fewer of them, or correct `caches` in targets/matrix.yaml"
+    )))
 }
 
 fn keys(data: &Path, root: &Path, arch: &str, host: &str) -> anyhow::Result<Keys> {

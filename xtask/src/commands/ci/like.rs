@@ -3,14 +3,16 @@
 
 use anyhow::{Context, anyhow};
 use clap::Parser;
-use model::{Exit, Mode, Target};
+use model::{CiJob, Exit, Mode, Target};
 use proc::progress;
 use targets::Catalogue;
 use workflows::Job;
 
 use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions};
+use crate::commands::artifacts::BuildRecord;
 use crate::commands::{build, host_target};
 use crate::failure::{Failure, OrExit};
+use crate::github;
 use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id: &str) -> Result<Exit, Failure> {
@@ -29,8 +31,8 @@ pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id:
     progress::say(&format!("{id}: cargo xtask {}", words.join(" ")));
     let parsed = Args::try_parse_from(["cargo xtask".to_owned()].into_iter().chain(words));
     match parsed.context("the job's command is not ours")?.command {
-        Command::Ci(job) => super::run(paths, &merged(job, options)),
-        Command::Build(job) => built(paths, &job, options),
+        Command::Ci(job) => super::run(paths, &merged(job, options, id)),
+        Command::Build(job) => built(paths, &job, options, id),
         _ => Err(anyhow!("a job is `ci` or `build`").into()),
     }
 }
@@ -48,26 +50,33 @@ fn cannot(job: &Job, host: Option<&Target>) -> Option<String> {
 }
 
 /// What the job says, and beside it what does not change what is tested.
-fn merged(job: CiOptions, options: &CiOptions) -> CiOptions {
+fn merged(job: CiOptions, options: &CiOptions, id: &str) -> CiOptions {
     CiOptions {
         arch: job.arch,
         provider: ProviderOptions { provider: job.provider.provider, ..options.provider.clone() },
         selection: job.selection,
         shard: job.shard,
         like_ci: None,
+        job: Some(CiJob { id: id.to_owned(), attempt: options.attempt }),
         ..options.clone()
     }
 }
 
-/// Leaves a record: the end of the workflow counts jobs by what they leave.
-fn built(paths: &Paths, job: &BuildOptions, options: &CiOptions) -> Result<Exit, Failure> {
+/// Leaves a record: the gate counts jobs by what they leave.
+fn built(paths: &Paths, job: &BuildOptions, options: &CiOptions, id: &str) -> Result<Exit, Failure> {
     let job = BuildOptions { sources: options.sources.clone(), dry_run: options.dry_run, ..job.clone() };
     let exit = build::run(paths, &job)?;
-    if !job.dry_run {
-        let folder = paths.reports.join(format!("build-{}", job.arch.join("-")));
-        let record = serde_json::json!({"arch": job.arch, "exit": exit.code()}).to_string();
-        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("build.json"), record));
-        written.with_context(|| format!("failed to write {}", folder.display())).or_exit(Exit::Infrastructure)?;
+    if job.dry_run {
+        return Ok(exit);
+    }
+    let folder = paths.reports.join(id);
+    let ci_job = CiJob { id: id.to_owned(), attempt: options.attempt };
+    let record = BuildRecord { job: ci_job, arch: job.arch.join(","), exit: exit.code() };
+    let text = serde_json::to_string(&record).map_err(anyhow::Error::from)?;
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join(BuildRecord::FILE), text));
+    written.with_context(|| format!("failed to write {}", folder.display())).or_exit(Exit::Infrastructure)?;
+    if paths.github.is_some() {
+        github::set(paths.github.as_ref(), &[("exit", exit.code().to_string())])?;
     }
     Ok(exit)
 }

@@ -1,11 +1,9 @@
 //! `cargo xtask report badge`: how each architecture stands, in a few words.
 
-use std::collections::BTreeSet;
-
 use anyhow::Context;
 use model::Exit;
 use proc::progress;
-use report::{Badge, Gate};
+use report::{Badge, Expected, Gate};
 use targets::Catalogue;
 
 use super::{gate, runs};
@@ -16,7 +14,8 @@ use crate::paths::Paths;
 pub(super) fn run(paths: &Paths, options: &BadgeOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let expected = gate::names(&catalogue, &options.arch)?;
-    let gate = Gate::of(&runs::merged(paths, &options.runs)?, &expected, &BTreeSet::new());
+    let wanted = Expected { architectures: expected.clone(), ..Expected::default() };
+    let gate = Gate::of(&runs::merged(paths, &options.runs)?, &wanted);
     std::fs::create_dir_all(&options.out)
         .with_context(|| format!("failed to create {}", options.out.display()))
         .or_exit(Exit::Infrastructure)?;

@@ -1,43 +1,103 @@
 //! `cargo xtask report gate`: the one required status of a matrix of jobs.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use anyhow::Context;
-use model::Exit;
-use proc::progress;
-use report::Gate;
+use anyhow::{Context, anyhow};
+use model::{CiJob, Exit};
+use proc::{progress, run_dir};
+use report::{Child, Expected, Gate, Joint, Standing};
 use targets::Catalogue;
+use workflows::{Plan, PlannedJob, Role};
 
-use super::runs;
-use crate::args::GateOptions;
+use super::{merge, runs};
+use crate::args::{FlavourArg, GateOptions};
+use crate::commands::artifacts::downloaded;
 use crate::commands::{chosen, print_json};
 use crate::failure::{Failure, OrExit};
+use crate::form::{form, places};
 use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &GateOptions) -> Result<Exit, Failure> {
-    let catalogue = Catalogue::load(&paths.targets)?;
-    let expected = names(&catalogue, &options.arch)?;
-    // A workflow passes on the list of its plan, which may be empty.
-    let named: Vec<String> = options.experimental.iter().filter(|name| !name.is_empty()).cloned().collect();
-    let mut experimental = if named.is_empty() { BTreeSet::new() } else { names(&catalogue, &named)? };
-    let marked = catalogue.targets.iter().filter(|target| target.ci.as_ref().is_some_and(|ci| ci.experimental));
-    experimental.extend(marked.map(|target| target.name.clone()));
-    let gate = Gate::of(&runs::merged(paths, &options.runs)?, &expected, &experimental);
+    let plan = options.plan.as_deref().filter(|plan| !plan.is_empty());
+    let (children, expected) = match plan {
+        Some(plan) => planned(options, plan)?,
+        None if options.additional => {
+            return Err(Failure::usage(anyhow!("--additional needs a plan: give --plan, or set ARCHPROOF_PLAN")));
+        }
+        None => unplanned(paths, options)?,
+    };
+    let gate = Gate::of(&children, &expected);
     gate.lines().iter().for_each(|line| progress::say(line));
+    let joint =
+        merge::joint(options.out.as_deref(), format!("cargo xtask report gate {}", options.runs.join(" ")), children);
     if let Some(out) = &options.out {
-        let text = serde_json::to_string_pretty(&gate).map_err(anyhow::Error::from)? + "\n";
-        std::fs::create_dir_all(out)
-            .with_context(|| format!("failed to create {}", out.display()))
-            .and_then(|()| report::replace(out, "gate.json", text.as_bytes()))
-            .or_exit(Exit::Infrastructure)?;
+        written(out, &gate, &joint).or_exit(Exit::Infrastructure)?;
     }
     if let Some(github) = &paths.github {
-        github.tell(&report::github::gate_annotations(&gate), &report::github::gate_page(&gate))?;
+        let failed = |child: &&Child| {
+            gate.architectures.iter().any(|arch| arch.arch == child.arch && arch.standing == Standing::Failed)
+        };
+        let failed: Vec<Child> = joint.children.iter().filter(failed).cloned().collect();
+        let cases = report::github::annotations(&failed, &places());
+        let page = report::github::gate_page(&gate) + &joint.markdown();
+        github.tell(&[report::github::gate_annotations(&gate), cases].concat(), &page)?;
     }
     if options.json {
         print_json(&gate)?;
     }
     Ok(gate.exit())
+}
+
+fn written(out: &Path, gate: &Gate, joint: &Joint) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(gate)? + "\n";
+    std::fs::create_dir_all(out).with_context(|| format!("failed to create {}", out.display()))?;
+    report::replace(out, "gate.json", text.as_bytes())?;
+    if !joint.children.is_empty() {
+        report::write_joint(out, joint, &form(FlavourArg::default()))?;
+    }
+    Ok(())
+}
+
+/// The runs in the named folders, and the architectures of the command line.
+fn unplanned(paths: &Paths, options: &GateOptions) -> Result<(Vec<Child>, Expected), Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let architectures = names(&catalogue, &options.arch)?;
+    // A workflow passes on the list of its plan, which may be empty.
+    let named: Vec<String> = options.experimental.iter().filter(|name| !name.is_empty()).cloned().collect();
+    let mut experimental = if named.is_empty() { BTreeSet::new() } else { names(&catalogue, &named)? };
+    let marked = catalogue.targets.iter().filter(|target| target.ci.as_ref().is_some_and(|ci| ci.experimental));
+    experimental.extend(marked.map(|target| target.name.clone()));
+    Ok((runs::merged(paths, &options.runs)?, Expected { architectures, experimental, ..Expected::default() }))
+}
+
+/// The results that the plan accepts, and what it expects of them.
+fn planned(options: &GateOptions, plan: &str) -> Result<(Vec<Child>, Expected), Failure> {
+    let plan: Plan = serde_json::from_str(plan)
+        .map_err(|error| Failure::usage(anyhow!("--plan is not the output `plan` of `cargo xtask matrix`: {error}")))?;
+    let [results] = &options.runs[..] else {
+        return Err(Failure::usage(anyhow!("--plan takes one folder, the one with the downloaded artifacts")));
+    };
+    let artifacts = downloaded(Path::new(results)).or_exit(Exit::Infrastructure)?;
+    let bound = plan.bind(options.attempt, &artifacts);
+    let archs = |wanted: &dyn Fn(&PlannedJob) -> bool| -> BTreeSet<String> {
+        plan.jobs.iter().filter(|job| wanted(job)).map(|job| job.arch.clone()).collect()
+    };
+    let counts = |job: &PlannedJob| (job.role == Role::Additional) == options.additional;
+    let expected = Expected {
+        architectures: archs(&|job| job.provider.is_some() && counts(job)),
+        experimental: archs(&|job| job.role == Role::Experimental),
+        additional: plan.jobs.iter().filter(|job| !counts(job)).map(|job| job.id.clone()).collect(),
+        refused: bound.refused,
+    };
+    let of_run = |(job, _): &(&CiJob, &String)| {
+        plan.job(&job.id).is_some_and(|job| job.provider.is_some() && expected.architectures.contains(&job.arch))
+    };
+    let read = |(_, folder): (&CiJob, &String)| {
+        report::read(&run_dir::recorded(Path::new(folder)).0).or_exit(Exit::Infrastructure)
+    };
+    let events = bound.accepted.iter().filter(of_run).map(read).collect::<Result<Vec<_>, Failure>>()?;
+    Ok((report::merge(events), expected))
 }
 
 /// The architectures that these words name.

@@ -1,9 +1,11 @@
 //! `cargo xtask report merge`: one set of reports for runs of several machines.
 
+use std::path::Path;
+
 use anyhow::Context;
 use model::{Event, Exit};
 use proc::{Together, progress};
-use report::{Joint, Results};
+use report::{Child, Joint, Results};
 
 use super::runs;
 use crate::args::MergeOptions;
@@ -29,15 +31,7 @@ pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure
             together.public().to_owned()
         }
     };
-    let joint = Joint {
-        id: out.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-        started: children.iter().filter_map(|child| started(&child.events)).min().unwrap_or_default(),
-        command: format!("cargo xtask report merge {}", options.runs.join(" ")),
-        seconds: children.iter().filter_map(|child| seconds(&child.events)).fold(0.0, f64::max),
-        shard: None,
-        jobs: children.len(),
-        children,
-    };
+    let joint = joint(Some(&out), format!("cargo xtask report merge {}", options.runs.join(" ")), children);
     let exit = report::write_joint(&out, &joint, &form(options.junit_flavour)).or_exit(Exit::Infrastructure)?;
     joint.summary(&out.display().to_string()).lines().for_each(progress::say);
     if let Some(github) = &paths.github {
@@ -47,6 +41,20 @@ pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure
         print(&Results::of(&joint.children).json());
     }
     Ok(exit)
+}
+
+/// The joint report of merged runs, which `out` is named after.
+pub(super) fn joint(out: Option<&Path>, command: String, children: Vec<Child>) -> Joint {
+    let name = out.and_then(|out| out.file_name());
+    Joint {
+        id: name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        started: children.iter().filter_map(|child| started(&child.events)).min().unwrap_or_default(),
+        command,
+        seconds: children.iter().filter_map(|child| seconds(&child.events)).fold(0.0, f64::max),
+        shard: None,
+        jobs: children.len(),
+        children,
+    }
 }
 
 fn started(events: &[Event]) -> Option<String> {

@@ -19,7 +19,7 @@ pub(crate) fn matrix(
     architectures: &[&str],
     profiles: Option<&[Profile]>,
 ) {
-    let MatrixData { runners, quick, documents } = content;
+    let MatrixData { runners, quick, documents, caches: _ } = content;
     for (i, runner) in runners.iter().enumerate() {
         check_runner(file, i, runner, architectures);
         if runners[..i].iter().any(|earlier| earlier.name == runner.name) {

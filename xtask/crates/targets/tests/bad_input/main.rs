@@ -201,6 +201,7 @@ quick:
   level: must
   profiles: [default]
 documents: [\"*.md\", LICENSE]
+caches: { limit: 10, cargo: 1, modules: 1, gobuild: 1, components: 1, downloads: 1 }
 ";
 
 /// Added to those of the file above.

@@ -34,11 +34,18 @@ jobs:
     permissions: {}
     steps:
       - run: cargo fmt
+      - uses: actions/cache/save@COMMIT2
+        if: ${{ runner.environment == 'github-hosted' }}
+      - uses: actions/upload-artifact@COMMIT3
+        with: {name: "a-${{ github.run_attempt }}"}
 "#;
 
 fn faults(text: &str) -> Vec<String> {
-    let lock = Lock::parse(&format!("actions/checkout v7 {}\n", "1".repeat(40))).unwrap();
-    let text = text.replace("COMMIT", &"1".repeat(40));
+    let actions = ["checkout", "cache", "upload-artifact"];
+    let lock: String = actions.iter().map(|name| format!("actions/{name} v7 {}\n", "1".repeat(40))).collect();
+    let lock = Lock::parse(&lock).unwrap();
+    let text =
+        ["COMMIT3", "COMMIT2", "COMMIT"].iter().fold(text.to_owned(), |text, name| text.replace(name, &"1".repeat(40)));
     let takes = |words: &[&str]| if words[0] == "known" { Ok(()) } else { Err(format!("no {}", words[0])) };
     lint(&[File { name: ".github/workflows/w.yml", text: &text }], &lock, &takes)
 }
@@ -78,9 +85,9 @@ fn each_rule_is_broken_by_something() {
         ("ubuntu-24.04", "self-hosted", "job plan: runs-on must be"),
         ("ubuntu-24.04", "[self-hosted, linux]", "job plan: runs-on must be"),
         ("ubuntu-24.04", "\"ubuntu-${{ inputs.x }}\"", "job plan: runs-on must be"),
-        ("@COMMIT", "@v7", "step 1: actions/checkout@v7 is a version that can move"),
-        ("@COMMIT", &format!("@{moved}"), "is another commit than the lock's"),
-        ("actions/checkout@COMMIT", "some/action@COMMIT", "step 1: some/action is not in workflows/actions.lock"),
+        ("checkout@COMMIT\n", "checkout@v7\n", "step 1: actions/checkout@v7 is a version that can move"),
+        ("checkout@COMMIT\n", &format!("checkout@{moved}\n"), "is another commit than the lock's"),
+        ("actions/checkout@COMMIT\n", "some/action@COMMIT\n", "step 1: some/action is not in workflows/actions.lock"),
         ("persist-credentials: false", "fetch-depth: 1", "step 1: needs persist-credentials: false"),
         ("\"$ID\"", "${{ inputs.id }}", "step 2: no ${{ }} in run"),
         ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask known | tee x", "step 2: \"|\" in run"),
@@ -90,6 +97,12 @@ fn each_rule_is_broken_by_something() {
         ("run: cargo xtask known \"$ID\" --flag", "run: ./do-it", "step 2: must begin with one of: cargo, sudo"),
         ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask gone", "`cargo xtask gone` is no command: no gone"),
         ("- run: cargo fmt", "- name: x", "job run, step 1: neither runs nor uses anything"),
+        (
+            "cache/save@COMMIT2\n        if: ${{ runner.environment == 'github-hosted' }}",
+            "cache/save@COMMIT2",
+            "saves a cache",
+        ),
+        ("a-${{ github.run_attempt }}", "a", "the artifact's name needs github.run_attempt"),
         ("jobs:", "job:", "jobs: there is none"),
     ] {
         assert_eq!(GOOD.matches(from).count(), 1, "{from:?} must be there once");
@@ -97,4 +110,26 @@ fn each_rule_is_broken_by_something() {
         assert!(faults.iter().any(|fault| fault.contains(expected)), "{to:?}: {faults:?}");
     }
     assert!(faults("a: [")[0].contains("is no YAML"));
+}
+
+/// A workflow that may write, called by others, with one step more.
+fn writing(step: &str) -> Vec<String> {
+    let text = format!(
+        "on: workflow_call\npermissions: {{}}\njobs:\n  push:\n    runs-on: ubuntu-24.04\n    timeout-minutes: 5\n    \
+         permissions: {{contents: write}}\n    steps:\n      - run: cargo fmt\n{step}  site:\n    runs-on: ubuntu-24.04\n    \
+         timeout-minutes: 5\n    permissions: {{contents: read}}\n    steps:\n      - run: cargo fmt\n{step}"
+    );
+    faults(&text)
+}
+
+#[test]
+fn workflow_with_write_permission_restores_no_cache() {
+    assert_eq!(writing(""), [""; 0]);
+    for action in ["actions/cache", "actions/cache/restore", "actions/cache/save"] {
+        let step = format!("      - uses: {action}@COMMIT\n        if: runner.environment == 'github-hosted'\n");
+        let faults = writing(&step);
+        // Also in the job that only reads: the next one publishes what it has made.
+        assert_eq!(faults.len(), 2, "{action}: {faults:?}");
+        assert!(faults[0].contains("job push, step 2: no cache in a workflow with a job that may write"), "{faults:?}");
+    }
 }

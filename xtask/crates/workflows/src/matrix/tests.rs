@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ByteOrder, Ci, ElfFacts, Level, Owner, Quick};
+use model::{ByteOrder, CacheSizes, Ci, ElfFacts, Level, Owner, Quick};
 
 use super::*;
 
@@ -41,6 +41,7 @@ fn data() -> MatrixData {
         ],
         quick: Quick { level: Level::Must, profiles: vec!["default".into(), "json".into()] },
         documents: vec!["*.md".into(), "LICENSE".into()],
+        caches: CacheSizes { limit: 100, cargo: 10, modules: 7, gobuild: 5, components: 3, downloads: 2 },
     }
 }
 
@@ -75,11 +76,42 @@ fn ids(change: impl FnOnce(&mut Ask<'_>)) -> Vec<String> {
     ask(change, |matrix| matrix.unwrap().include.into_iter().map(|entry| entry.id).collect())
 }
 
+/// Of a push.
+const EVERYTHING: &[&str] =
+    &["four-vm-quick", "one-native", "three-native", "three-user-quick", "two-native", "two-vm-quick"];
+
+#[test]
+fn self_hosted_machine_is_additional_and_never_alone() {
+    let roles: Vec<(String, Role)> =
+        ask(|_| (), |matrix| matrix.unwrap().include.into_iter().map(|entry| (entry.id, entry.role)).collect());
+    let expected = [
+        ("four-vm-quick", Role::Experimental),
+        ("one-native", Role::Required),
+        ("three-native", Role::Additional),
+        ("three-user-quick", Role::Required),
+        ("two-native", Role::Additional),
+        ("two-vm-quick", Role::Required),
+    ];
+    assert_eq!(roles, expected.map(|(id, role)| (id.to_owned(), role)));
+    let matrix = ask(|_| (), |matrix| matrix.unwrap());
+    assert_eq!(matrix.of(Role::Additional).include.len(), 2);
+    assert_eq!(matrix.tested().into_iter().collect::<Vec<_>>(), ["four", "one", "three", "two"]);
+    let plan = matrix.plan(3);
+    assert_eq!((plan.attempt, plan.jobs.len()), (3, 6));
+    assert_eq!(plan.job("two-vm-quick").unwrap().provider.as_deref(), Some("qemu"));
+    // One that proves no more than GitHub's is not asked.
+    let own = target("five", false, &[(Mode::Native, "board", 1), (Mode::Native, "hosted", 1)]);
+    let own = std::slice::from_ref(Box::leak(Box::new(own)));
+    assert_eq!(ids(|ask| ask.targets = own), ["five-native"]);
+}
+
 #[test]
 fn each_architecture_gets_its_best_way() {
-    assert_eq!(ids(|_| ()), ["four-vm-quick", "one-native", "three-native", "two-native"]);
+    assert_eq!(ids(|_| ()), EVERYTHING);
     let nightly = ids(|ask| ask.event = Event::Schedule);
-    assert_eq!(nightly, ["four-vm-1of2", "four-vm-2of2", "one-native", "three-native", "two-native"]);
+    let three = ["three-native", "three-user"];
+    let two = ["two-native", "two-vm-1of3", "two-vm-2of3", "two-vm-3of3"];
+    assert_eq!(nightly, [&["four-vm-1of2", "four-vm-2of2", "one-native"], &three[..], &two].concat());
     let own = ["wish".to_owned()];
     let (targets, data) = (targets(), data());
     let ask = Ask {
@@ -137,9 +169,9 @@ fn a_strangers_code_never_reaches_a_machine_that_is_not_githubs() {
                     "{entry:?}"
                 );
             }
-            // What would have counted natively only warns where it is emulated instead.
+            // The emulated job counts as for every other change.
             let two = matrix.include.iter().find(|entry| entry.arch == "two").unwrap();
-            assert!(two.experimental && two.id.starts_with("two-vm"), "{two:?}");
+            assert!(two.role == Role::Required && two.id.starts_with("two-vm"), "{two:?}");
             assert!(matrix.notes.iter().any(|note| note.contains("a fork gets no self-hosted runner")));
         }
     }
@@ -176,14 +208,14 @@ fn a_matrix_that_would_break_the_rule_is_refused_whatever_made_it() {
 fn a_change_asks_for_what_it_concerns() {
     for (files, expected) in [
         (&["README.md", "xtask/README.md", "LICENSE"][..], &[][..]),
-        (&["targets/two.yaml"], &["two-native"]),
-        (&["targets/two.lock", "targets/one.yaml", "a/README.md"], &["one-native", "two-native"]),
-        (&["targets/two.yaml", "xtask/src/main.rs"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
-        (&["targets/profiles.yaml"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
-        (&["targets/new.yaml"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
-        (&["x/targets/two.yaml"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
-        (&[".md"], &["four-vm-quick", "one-native", "three-native", "two-native"]),
-        (&[], &["four-vm-quick", "one-native", "three-native", "two-native"]),
+        (&["targets/two.yaml"], &["two-native", "two-vm-quick"]),
+        (&["targets/two.lock", "targets/one.yaml", "a/README.md"], &["one-native", "two-native", "two-vm-quick"]),
+        (&["targets/two.yaml", "xtask/src/main.rs"], EVERYTHING),
+        (&["targets/profiles.yaml"], EVERYTHING),
+        (&["targets/new.yaml"], EVERYTHING),
+        (&["x/targets/two.yaml"], EVERYTHING),
+        (&[".md"], EVERYTHING),
+        (&[], EVERYTHING),
     ] {
         let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
         assert_eq!(ids(|ask| ask.changed = Some(&*Box::leak(files.clone().into_boxed_slice()))), expected, "{files:?}");
@@ -215,10 +247,11 @@ fn more_jobs_than_github_takes_are_refused() {
 
 #[test]
 fn the_json_is_what_workflows_read() {
-    let json = ask(|ask| ask.only = vec!["two".to_owned()].leak(), |matrix| matrix.unwrap().json());
+    let json =
+        ask(|ask| ask.only = vec!["two".to_owned()].leak(), |matrix| matrix.unwrap().of(Role::Additional).json());
     let expected = concat!(
         r#"{"include":[{"id":"two-native","arch":"two","machine":"board","mode":"native","runs_on":["self-hosted","linux","two"],"timeout":60,"#,
-        r#""experimental":false,"self_hosted":true,"command":"cargo xtask ci --arch two --provider process"}]}"#
+        r#""experimental":false,"self_hosted":true,"role":"additional","command":"cargo xtask ci --arch two --provider process"}]}"#
     );
     assert_eq!(json, expected);
     assert!(!json.contains('\n'));
@@ -244,4 +277,14 @@ fn an_id_stands_for_one_command() {
             }
         }
     }
+}
+
+#[test]
+fn caches_are_counted_for_githubs_machines_alone() {
+    let (targets, data) = (targets(), data());
+    let counted: Vec<(&str, usize, u32)> =
+        crate::kept(&targets, &data).iter().map(|kept| (kept.kind, kept.of.len(), kept.total())).collect();
+    let expected =
+        [("cargo", 1, 10), ("modules", 1, 7), ("gobuild", 4, 20), ("components", 4, 12), ("downloads", 2, 4)];
+    assert_eq!(counted, expected);
 }

@@ -1,0 +1,376 @@
+//! A rehearsal of the gate: the steps of the job `gate` of `.github/workflows/ci.yml`, run one after the other on results
+//! laid out as `actions/download-artifact` unpacks them.
+
+#[expect(dead_code, reason = "the other half is for live.rs")]
+mod harness;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use harness::Place;
+use serde_json::{Value, json};
+use serde_yaml::Value as Yaml;
+
+/// What `ci` of one job ended with: the case `rv.a` and its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Passed,
+    Failed,
+    Errored,
+}
+
+/// An artifact, with the claims of the run in it.
+#[derive(Clone, Debug)]
+struct Artifact {
+    name: String,
+    id: String,
+    attempt: u32,
+    arch: String,
+    provider: &'static str,
+    shard: Option<String>,
+    end: End,
+}
+
+/// A workflow run whose jobs have ended.
+struct Workflow {
+    place: Place,
+    outputs: BTreeMap<String, String>,
+    jobs: Vec<Value>,
+    artifacts: Vec<Artifact>,
+    /// Of the gate.
+    attempt: u32,
+    /// GitHub's word for the jobs that the gate requires.
+    arch: &'static str,
+}
+
+/// How the gate ended.
+struct Ended {
+    passed: bool,
+    transcript: String,
+    folder: PathBuf,
+}
+
+impl Workflow {
+    /// A plan of these architectures at night, with the machines that the variable of the repository names.
+    fn planned(only: &str, runners: &str) -> Workflow {
+        let place = Place::new();
+        let output = place.root.join("plan-outputs");
+        let mut command = place.command(&["matrix", "--event", "schedule", "--only", only, "--github-output"]);
+        command.env("GITHUB_ACTIONS", "true").env("GITHUB_OUTPUT", &output).env("ARCHPROOF_RUNNERS", runners);
+        let ended = place.start_command(command).end().expect(0, &[]);
+        let text = std::fs::read_to_string(&output).unwrap();
+        let outputs = text.lines().filter_map(|line| line.split_once('='));
+        let outputs = outputs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let jobs = serde_json::from_str::<Value>(&ended.stdout).unwrap()["include"].as_array().unwrap().clone();
+        Workflow { place, outputs, jobs, artifacts: Vec::new(), attempt: 1, arch: "success" }
+    }
+
+    /// The plan's only job of this architecture and mode, or its first shard.
+    fn job(&self, arch: &str, mode: &str) -> Value {
+        let wanted = |job: &&Value| job["arch"] == arch && job["mode"] == mode;
+        self.jobs.iter().find(wanted).unwrap_or_else(|| panic!("no {mode} job of {arch} in {:?}", self.jobs)).clone()
+    }
+
+    fn artifact(&self, job: &Value, attempt: u32, end: End) -> Artifact {
+        let id = job["id"].as_str().unwrap().to_owned();
+        let parts = id.rsplit('-').next().and_then(|last| last.split_once("of"));
+        let shard = parts.map(|(index, of)| format!("{index}/{of}"));
+        let provider = if job["mode"] == "vm" { "qemu" } else { "process" };
+        let arch = job["arch"].as_str().unwrap().to_owned();
+        Artifact { name: artifact_name(&id, attempt), id, attempt, arch, provider, shard, end }
+    }
+
+    fn upload(&mut self, job: &Value, attempt: u32, end: End) {
+        let artifact = self.artifact(job, attempt, end);
+        self.artifacts.push(artifact);
+    }
+
+    /// Every job of the plan leaves a result of the first attempt.
+    fn upload_all(&mut self, end: impl Fn(&Value) -> End) {
+        for job in self.jobs.clone() {
+            self.upload(&job, 1, end(&job));
+        }
+    }
+
+    /// As `download-artifact` 8.0.1 does it: a folder for each artifact, but none for one that is alone; of several with
+    /// one name it keeps one. <https://github.com/actions/download-artifact/blob/v8.0.1/src/download-artifact.ts>
+    fn download(&self) {
+        let results = self.place.root.join("results");
+        let kept: BTreeMap<&str, &Artifact> = self.artifacts.iter().map(|a| (a.name.as_str(), a)).collect();
+        for artifact in kept.values() {
+            let folder = if kept.len() == 1 { results.clone() } else { results.join(&artifact.name) };
+            artifact.unpack(&folder);
+        }
+    }
+
+    /// Downloads, and runs the steps.
+    fn gate(&self) -> Ended {
+        self.download();
+        let workflow = ci();
+        let job = &workflow["jobs"]["gate"];
+        let mut failed = false;
+        let mut transcript = String::new();
+        for step in job["steps"].as_sequence().unwrap() {
+            let Some(run) = step["run"].as_str().and_then(|run| run.strip_prefix("cargo xtask ")) else { continue };
+            let condition = step["if"].as_str().unwrap_or("success()");
+            let tested = !condition.contains("tested != ''") || !self.outputs["tested"].is_empty();
+            if !tested || (failed && !condition.contains("!cancelled()")) {
+                continue;
+            }
+            let (ok, output) = self.step(job, step, run);
+            failed |= !ok;
+            transcript += &format!("$ {run}\n{output}");
+        }
+        Ended { passed: !failed, transcript, folder: self.place.root.clone() }
+    }
+
+    fn step(&self, job: &Yaml, step: &Yaml, run: &str) -> (bool, String) {
+        let mut env = BTreeMap::from([("GITHUB_RUN_ATTEMPT".to_owned(), self.attempt.to_string())]);
+        for (name, value) in step["env"].as_mapping().into_iter().flatten() {
+            env.insert(name.as_str().unwrap().to_owned(), self.expression(job, value.as_str().unwrap()));
+        }
+        let words: Vec<String> = run
+            .split_whitespace()
+            .map(|word| match word.strip_prefix("\"$").and_then(|word| word.strip_suffix('"')) {
+                Some(name) => env[name].clone(),
+                None => word.to_owned(),
+            })
+            .collect();
+        let mut command = self.place.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        command.envs(&env);
+        let ended = self.place.start_command(command).end();
+        (ended.status.success(), ended.stdout + &ended.stderr)
+    }
+
+    fn expression(&self, job: &Yaml, text: &str) -> String {
+        let inner = text.strip_prefix("${{ ").and_then(|text| text.strip_suffix(" }}")).unwrap();
+        if let Some(name) = inner.strip_prefix("needs.plan.outputs.") {
+            return self.outputs.get(name).unwrap_or_else(|| panic!("the plan has no output {name}")).clone();
+        }
+        assert_eq!(inner, "toJSON(needs)");
+        let needed = job["needs"].as_sequence().unwrap().iter().map(|name| name.as_str().unwrap());
+        let needs = needed.map(|name| match name {
+            "plan" => (name, json!({"result": "success", "outputs": self.outputs})),
+            "arch" => (name, json!({"result": self.arch, "outputs": {}})),
+            _ => (name, json!({"result": "success", "outputs": {}})),
+        });
+        json!(needs.collect::<BTreeMap<_, _>>()).to_string()
+    }
+}
+
+impl Artifact {
+    fn unpack(&self, folder: &Path) {
+        let run = folder.join(format!("20261121T10000{}Z-{}", self.attempt, self.id));
+        std::fs::create_dir_all(&run).unwrap();
+        let at = format!("2026-11-21T10:00:0{}.000Z", self.attempt);
+        let info = json!({
+            "id": run.file_name().unwrap().to_str().unwrap(), "started": at, "harness": "0.1.0", "arch": self.arch,
+            "provider": self.provider, "host": "Linux", "seed": 1, "sources": {"kubernetes": "module"},
+            "shard": self.shard, "job": {"id": self.id, "attempt": self.attempt}, "command": "cargo xtask ci",
+        });
+        let (outcome, exit) = match self.end {
+            End::Passed => (json!({"outcome": "passed"}), "ok"),
+            End::Failed => (json!({"outcome": "failed", "message": "seen"}), "conformance"),
+            End::Errored => (json!({"outcome": "errored", "phase": "request", "message": "reset"}), "infrastructure"),
+        };
+        let events = [
+            json!({"event": "run-started", "at": at, "run": info}),
+            json!({"event": "suite-planned", "at": at, "cases": 1, "seed": 1}),
+            json!({"event": "case-finished", "at": at, "case": "rv.a", "check": "rv.a", "profile": "default",
+                "level": "must", "requirement": "It holds.", "source": "KEP", "outcome": outcome, "seconds": 0.5,
+                "counters": {}, "repeat": "again"}),
+            json!({"event": "run-finished", "at": at, "exit": exit, "seconds": 2.0}),
+        ];
+        let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+        std::fs::write(run.join("events.jsonl"), lines).unwrap();
+        std::fs::write(run.join("run.json"), "{}").unwrap();
+    }
+}
+
+impl Ended {
+    #[track_caller]
+    fn open(self) -> Ended {
+        assert!(self.passed, "the gate is closed:\n{}", self.transcript);
+        self
+    }
+
+    #[track_caller]
+    fn closed(self, because: &str) {
+        assert!(!self.passed, "the gate is open:\n{}", self.transcript);
+        assert!(self.transcript.contains(because), "`{because}` is missing in:\n{}", self.transcript);
+    }
+
+    #[track_caller]
+    fn says(self, text: &str) -> Ended {
+        assert!(self.transcript.contains(text), "`{text}` is missing in:\n{}", self.transcript);
+        self
+    }
+}
+
+fn rendered(name: &str) -> Yaml {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/workflows").join(name);
+    serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
+fn ci() -> Yaml {
+    rendered("ci.yml")
+}
+
+/// As `arch.yml` names it.
+fn artifact_name(id: &str, attempt: u32) -> String {
+    let workflow = rendered("arch.yml");
+    let steps = workflow["jobs"]["run"]["steps"].as_sequence().unwrap();
+    let upload = |step: &&Yaml| step["uses"].as_str().is_some_and(|uses| uses.starts_with("actions/upload-artifact@"));
+    let name = steps.iter().find(upload).unwrap()["with"]["name"].as_str().unwrap();
+    name.replace("${{ inputs.id }}", id).replace("${{ github.run_attempt }}", &attempt.to_string())
+}
+
+const PASSED: fn(&Value) -> End = |_| End::Passed;
+
+#[test]
+fn many_artifacts_open_the_gate() {
+    let mut workflow = Workflow::planned("", "");
+    workflow.upload_all(PASSED);
+    let ended = workflow.gate().open();
+    let merged = std::fs::read_to_string(ended.folder.join("merged/results.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&merged).unwrap()["runs"].as_array().unwrap().len(), workflow.jobs.len());
+}
+
+#[test]
+fn one_artifact_which_is_unpacked_without_its_name_opens_the_gate() {
+    let mut workflow = Workflow::planned("amd64", "");
+    workflow.upload_all(PASSED);
+    assert_eq!(workflow.artifacts.len(), 1);
+    workflow.gate().open();
+}
+
+#[test]
+fn a_lost_job_closes_the_gate() {
+    let mut workflow = Workflow::planned("", "");
+    workflow.upload_all(PASSED);
+    let lost = workflow.job("riscv64", "vm")["id"].as_str().unwrap().to_owned();
+    workflow.artifacts.retain(|artifact| artifact.id != lost);
+    workflow.gate().closed(&format!("{lost} has left no results"));
+}
+
+#[test]
+fn a_failed_or_lost_experimental_job_does_not_close_the_gate() {
+    for end in [Some(End::Failed), Some(End::Errored), None] {
+        let mut workflow = Workflow::planned("", "");
+        workflow.upload_all(|job| if job["experimental"] == true { end.unwrap_or(End::Passed) } else { End::Passed });
+        let experimental = workflow.jobs.iter().filter(|job| job["experimental"] == true);
+        let experimental: Vec<String> = experimental.map(|job| job["arch"].as_str().unwrap().to_owned()).collect();
+        assert!(!experimental.is_empty());
+        if end.is_none() {
+            workflow.artifacts.retain(|artifact| !experimental.contains(&artifact.arch));
+        }
+        workflow.gate().open().says("warning");
+    }
+}
+
+#[test]
+fn a_failure_closes_the_gate_and_its_repetition_does_not_open_it() {
+    for (ends, opens) in [
+        (&[End::Failed][..], false),
+        (&[End::Errored], false),
+        (&[End::Errored, End::Passed], true),
+        (&[End::Failed, End::Passed], false),
+        (&[End::Failed, End::Errored, End::Passed], false),
+        (&[End::Errored, End::Passed, End::Errored], false),
+    ] {
+        let mut workflow = Workflow::planned("", "");
+        let job = workflow.job("riscv64", "vm");
+        workflow.upload_all(PASSED);
+        workflow.artifacts.retain(|artifact| artifact.id != job["id"]);
+        for (attempt, end) in (1..).zip(ends) {
+            workflow.upload(&job, attempt, *end);
+            workflow.attempt = attempt;
+        }
+        // GitHub knows only the newest attempt.
+        workflow.arch = if ends.last() == Some(&End::Passed) { "success" } else { "failure" };
+        let ended = workflow.gate();
+        assert_eq!(ended.passed, opens, "{ends:?}:\n{}", ended.transcript);
+        if opens {
+            ended.says("flaky: rv.a");
+        }
+    }
+}
+
+#[test]
+fn earlier_result_does_not_replace_that_of_a_lost_repetition() {
+    // The artifact of the first attempt is there; the job of the second one has failed and left nothing.
+    let mut workflow = Workflow::planned("amd64,arm64", "");
+    workflow.upload_all(PASSED);
+    (workflow.attempt, workflow.arch) = (2, "failure");
+    workflow.gate().closed("the required jobs: failure");
+    // All jobs were repeated, the plan first.
+    let mut workflow = Workflow::planned("amd64,arm64", "");
+    workflow.upload_all(PASSED);
+    let plan = workflow.outputs["plan"].replacen("\"attempt\":1", "\"attempt\":2", 1);
+    workflow.outputs.insert("plan".into(), plan);
+    workflow.attempt = 2;
+    workflow.gate().closed("has left no results since attempt 2");
+}
+
+#[test]
+fn a_result_that_claims_another_job_than_its_artifact_is_refused() {
+    let changes: [(&str, fn(&mut Artifact)); 6] = [
+        ("another job", |a| a.id = "arm64-native".into()),
+        ("another attempt", |a| a.attempt = 2),
+        ("another architecture", |a| a.arch = "arm64".into()),
+        ("another provider", |a| a.provider = "qemu"),
+        ("a part of the checks", |a| a.shard = Some("1/2".into())),
+        ("no planned job", |a| a.name = artifact_name("amd64-vm-quick", 1)),
+    ];
+    for (what, change) in changes {
+        let mut workflow = Workflow::planned("amd64,arm64", "");
+        workflow.attempt = 2;
+        workflow.upload_all(PASSED);
+        let artifact = workflow.artifacts.iter_mut().find(|artifact| artifact.id == "amd64-native").unwrap();
+        change(artifact);
+        let ended = workflow.gate();
+        assert!(!ended.passed && ended.transcript.contains("refused"), "{what}:\n{}", ended.transcript);
+    }
+}
+
+#[test]
+fn an_artifact_that_no_job_of_the_plan_can_have_left_closes_the_gate() {
+    for (id, attempt) in [("amd64-vm-quick", 1), ("amd64-native", 2), ("amd64-native", 0)] {
+        let mut workflow = Workflow::planned("amd64,arm64", "");
+        workflow.upload_all(PASSED);
+        let job = workflow.job("amd64", "native");
+        let mut more = workflow.artifact(&job, attempt, End::Passed);
+        more.name = artifact_name(id, attempt);
+        more.id = id.into();
+        workflow.artifacts.push(more);
+        workflow.gate().closed("refused");
+    }
+    // Alone, it has no name but that of the run in it.
+    let mut workflow = Workflow::planned("amd64", "");
+    let job = workflow.job("amd64", "native");
+    let foreign = Artifact { id: "arm64-native".into(), ..workflow.artifact(&job, 1, End::Passed) };
+    workflow.artifacts.push(foreign);
+    workflow.gate().closed("refused");
+}
+
+#[test]
+fn a_machine_that_is_offline_does_not_close_the_gate_and_a_failure_on_it_does() {
+    for (end, opens, line) in [
+        (None, true, "riscv64-native has left no results yet"),
+        (Some(End::Passed), true, "the gate is passed"),
+        (Some(End::Errored), true, "riscv64-native"),
+        (Some(End::Failed), false, "rv.a: failed in riscv64-native, passed in riscv64-vm-1of2"),
+    ] {
+        let mut workflow = Workflow::planned("", "rise-riscv64");
+        workflow.upload_all(PASSED);
+        let native = workflow.job("riscv64", "native");
+        workflow.artifacts.retain(|artifact| artifact.id != native["id"]);
+        if let Some(end) = end {
+            workflow.upload(&native, 1, end);
+        }
+        let ended = workflow.gate().says(line);
+        assert_eq!(ended.passed, opens, "{end:?}:\n{}", ended.transcript);
+        // The VM of the same architecture has run all the same.
+        assert!(workflow.jobs.iter().any(|job| job["arch"] == "riscv64" && job["mode"] == "vm"));
+    }
+}
