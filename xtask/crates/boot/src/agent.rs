@@ -14,7 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use proc::deadline::OnInterrupt;
 use proc::interrupt;
@@ -30,8 +30,12 @@ pub const INIT: &str = "init";
 pub(crate) const ANSWER: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const AFTER_KILL: Duration = Duration::from_secs(60);
-/// Of a file, in one answer.
+/// Of a file, in one answer; no message announces more bytes.
 const CHUNK: u64 = 4 << 20;
+/// Longest line of a message: what a program printed that ran to its end is in one.
+const LONGEST_LINE: u64 = 64 << 20;
+/// Largest file that is copied from there: stores have quotas of a few gigabytes.
+const LARGEST_FILE: u64 = 64 << 30;
 
 /// What an agent runs in.
 pub(crate) trait Ground: Send + Sync {
@@ -71,6 +75,8 @@ struct Shared {
     ended: Mutex<BTreeMap<(String, i64), String>>,
     /// Component name to the file that gets its output.
     logs: Mutex<BTreeMap<String, PathBuf>>,
+    /// The first message that broke the protocol; no channel is read behind one.
+    breach: Mutex<Option<String>>,
 }
 
 impl Agent {
@@ -83,12 +89,16 @@ impl Agent {
         let shared = Arc::new(Shared::default());
         let to = control.try_clone().context("failed to duplicate the control channel")?;
         let answers = Arc::clone(&shared);
-        std::thread::spawn(move || read_lines(control, |line, bytes| answers.answered(line, bytes)));
+        std::thread::spawn(move || {
+            let read = read_lines(control, |line, bytes| answers.answered(line, bytes));
+            answers.note_breach(read);
+        });
         if let Some(output) = output {
             let shared = Arc::clone(&shared);
             std::thread::spawn(move || {
                 let mut files = BTreeMap::new();
-                read_lines(output, |line, bytes| shared.said(&line, bytes, &mut files));
+                let read = read_lines(output, |line, bytes| shared.said(&line, bytes, &mut files));
+                shared.note_breach(read);
             });
         }
         Ok(Agent { ground, to: Mutex::new(to), shared, next: AtomicI64::new(1) })
@@ -105,7 +115,8 @@ impl Agent {
     }
 
     fn loss(&self) -> Option<String> {
-        self.ground.casualty().or_else(|| if self.is_open() { None } else { self.ground.last_words() })
+        let breach = || self.shared.breach.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        self.ground.casualty().or_else(breach).or_else(|| if self.is_open() { None } else { self.ground.last_words() })
     }
 
     /// Sends a request and waits for its answer.
@@ -221,8 +232,16 @@ impl Host for AgentHost {
             let Answer { line, bytes } = self.0.answer(request, ANSWER, OnInterrupt::Continue).with_context(failed)?;
             let number = |name: &str| line[name].as_u64().ok_or_else(|| anyhow!("the answer has no `{name}`: {line}"));
             let (size, begin) = (number("size").with_context(failed)?, number("offset").with_context(failed)?);
+            let end = begin.saturating_add(bytes.len() as u64);
+            // A file may grow or shrink meanwhile.
+            ensure!(
+                end.max(size) <= LARGEST_FILE && (begin >= offset || bytes.is_empty()),
+                "{}: the answer to a read at {offset} was the bytes {begin} to {end} of {size}; at most {LARGEST_FILE} \
+                 bytes are copied",
+                failed()
+            );
             file.write_all_at(&bytes, begin).with_context(failed)?;
-            offset = begin + bytes.len() as u64;
+            offset = end;
             if bytes.is_empty() || offset >= size {
                 // What is not there at the end is a hole as well.
                 return file.set_len(size).with_context(failed);
@@ -300,6 +319,12 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    fn note_breach(&self, read: Result<(), String>) {
+        if let Err(breach) = read {
+            self.breach.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(breach);
+        }
+    }
+
     fn answered(&self, line: Value, bytes: &[u8]) {
         if line.get("hello").is_some() {
             *self.hello.lock().unwrap_or_else(|e| e.into_inner()) = true;
@@ -338,20 +363,100 @@ impl Shared {
     }
 }
 
-/// Calls `each` with every line and the bytes that it announces.
-fn read_lines(from: UnixStream, mut each: impl FnMut(Value, &[u8])) {
+/// Calls `each` with every line and the bytes that it announces, until the channel is closed.
+///
+/// # Errors
+/// A message that is longer than any that the protocol has: the other side must not decide how much memory this one needs.
+fn read_lines(from: UnixStream, mut each: impl FnMut(Value, &[u8])) -> Result<(), String> {
     let mut lines = BufReader::with_capacity(1 << 16, from);
     let mut line = Vec::new();
     let mut bytes = Vec::new();
-    while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+    while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+        if line.len() as u64 == LONGEST_LINE {
+            return Err(format!("its agent sent a line of more than {LONGEST_LINE} bytes"));
+        }
         if let Ok(value) = serde_json::from_slice::<Value>(&line) {
-            let announced = value["bytes"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-            bytes.resize(announced, 0);
+            let announced = value["bytes"].as_u64().unwrap_or(0);
+            let length = usize::try_from(announced).ok().filter(|_| announced <= CHUNK);
+            let Some(length) = length else {
+                return Err(format!("its agent announced {announced} bytes; a message has at most {CHUNK}"));
+            };
+            bytes.resize(length, 0);
             if lines.read_exact(&mut bytes).is_err() {
-                return;
+                return Ok(());
             }
             each(value, &bytes);
         }
         line.clear();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Guest;
+
+    impl Ground for Guest {
+        fn name(&self) -> &str {
+            "the guest"
+        }
+
+        fn casualty(&self) -> Option<String> {
+            None
+        }
+
+        fn end(&self) {}
+    }
+
+    /// What becomes of a file's copy from an agent that answers with these lines, each with as many bytes as it has `x`.
+    fn fetched(answers: &[&str]) -> Result<Vec<u8>, String> {
+        static NEXT: AtomicI64 = AtomicI64::new(0);
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let agent = AgentHost(Arc::new(Agent::new(Arc::new(Guest), here, None).unwrap()));
+        let name = format!("boot-agent-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let copy = std::env::temp_dir().join(name);
+        let copied = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut requests = BufReader::new(there.try_clone().unwrap());
+                for (id, answer) in answers.iter().enumerate() {
+                    requests.read_until(b'\n', &mut Vec::new()).unwrap();
+                    let (line, bytes) = answer.split_once('|').unwrap();
+                    there.write_all(format!("{{\"id\":{},{line}}}\n{bytes}", id + 1).as_bytes()).unwrap();
+                }
+                // The channel stays open, as that of a guest does.
+                let _ = requests.read_until(b'\n', &mut Vec::new());
+            });
+            let copied = agent.fetch(Path::new("/file"), &copy).map_err(|error| format!("{error:#}"));
+            drop(agent.0.to.lock().unwrap().shutdown(std::net::Shutdown::Both));
+            copied
+        });
+        let content = copied.map(|()| std::fs::read(&copy).unwrap());
+        std::fs::remove_file(copy).unwrap();
+        content
+    }
+
+    #[test]
+    fn a_file_is_copied_with_its_holes() {
+        let answers = [
+            r#""bytes":2,"offset":0,"size":7|xx"#,
+            r#""bytes":1,"offset":4,"size":7|x"#,
+            r#""bytes":0,"offset":7,"size":7|"#,
+        ];
+        assert_eq!(fetched(&answers).unwrap(), b"xx\0\0x\0\0");
+    }
+
+    #[test]
+    fn lengths_that_an_agent_announces_are_limited() {
+        for (answer, expected) in [
+            (r#""bytes":18446744073709551615,"offset":0,"size":1|"#, "announced 18446744073709551615 bytes"),
+            (r#""bytes":4194305,"offset":0,"size":1|"#, "a message has at most 4194304"),
+            (r#""bytes":1,"offset":18446744073709551615,"size":18446744073709551615|x"#, "at most 68719476736"),
+            (r#""bytes":1,"offset":0,"size":18446744073709551615|x"#, "at most 68719476736"),
+        ] {
+            let error = fetched(&[answer]).unwrap_err();
+            assert!(error.contains(expected), "{answer}: {error}");
+        }
     }
 }

@@ -15,7 +15,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use model::{ProfileInfo, StoreInfo, TlsFiles};
 use mutate::{Change, Proxy, StoreChange, StoreProxy};
-use proc::run_dir::Scratch;
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -33,25 +32,26 @@ const SEEN: &str = "x-seen";
 /// The run's PEM files, the certificate of a foreign CA, and an upstream server.
 struct Rig {
     runtime: Runtime,
-    folder: Scratch,
+    folder: PathBuf,
     upstream: String,
 }
 
 impl Rig {
     fn new(name: &str) -> Rig {
         tls::install();
-        let folder = Scratch::create(&std::env::temp_dir().join("archproof-tests"), name).unwrap();
+        let folder = std::env::temp_dir().join(format!("mutate-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
         for (ca, members) in [("run", ["server", "admin"].as_slice()), ("foreign", &["foreigner"])] {
-            issue(folder.path(), ca, members);
+            issue(&folder, ca, members);
         }
         let runtime = Runtime::new().unwrap();
-        let port = runtime.block_on(serve(server_config(folder.path())));
+        let port = runtime.block_on(serve(server_config(&folder)));
         Rig { runtime, folder, upstream: format!("https://127.0.0.1:{port}") }
     }
 
     /// The certificate `member` of a client that trusts the run's CA.
     fn files(&self, member: &str) -> TlsFiles {
-        let file = |name: &str| self.folder.path().join(name);
+        let file = |name: &str| self.folder.join(name);
         TlsFiles { ca: file("ca.crt"), cert: file(&format!("{member}.crt")), key: file(&format!("{member}.key")) }
     }
 
@@ -126,6 +126,12 @@ impl Rig {
         assert!(foreign.contains("UnknownCA"), "a client with a certificate of another CA: {foreign}");
         let own = self.ask(port, tls::client(&self.files("admin"), Alpn::Unset).unwrap());
         assert_eq!(own.as_deref(), Ok(expected));
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -19,6 +19,23 @@ use crate::spawner;
 /// How long a daemon may take to end after SIGKILL: the kernel only has to tear its memory down.
 const AFTER_KILL: Duration = Duration::from_secs(10);
 
+/// What daemons get of the harness's environment: what programs of all kinds and Go's runtime read. A variable that is not
+/// here may be a credential, and a daemon could show it to others.
+const PASSED_ON: [&str; 12] = [
+    "GODEBUG",
+    "GOGC",
+    "GOMAXPROCS",
+    "GOMEMLIMIT",
+    "GOTRACEBACK",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "PATH",
+    "TMPDIR",
+    "TZ",
+];
+
 /// What to start.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -45,12 +62,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
+    /// The program gets `spec.env` and a few harmless variables of the harness.
     pub fn start(spec: Spec) -> anyhow::Result<Daemon> {
         Daemon::begin(spec, true)
     }
 
-    /// As [`Daemon::start`], for a program that must see nothing of our environment but what `spec.env` says: there may be
-    /// secrets in it.
+    /// As [`Daemon::start`], for a program that gets `spec.env` alone.
     pub fn start_clean(spec: Spec) -> anyhow::Result<Daemon> {
         Daemon::begin(spec, false)
     }
@@ -162,6 +179,10 @@ pub fn detached(program: &Path, args: &[String], log: &Path) -> anyhow::Result<D
     let errors = out.try_clone().context("failed to duplicate the log's descriptor")?;
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(out).stderr(errors).process_group(0);
+    // It builds, and needs the rest of the environment for that.
+    std::env::vars_os().filter(|(name, _)| is_credential(&name.to_string_lossy())).for_each(|(name, _)| {
+        command.env_remove(name);
+    });
     let child = command.spawn().with_context(|| format!("failed to start {}", program.display()))?;
     let pid = Pid::from_child(&child).as_raw_nonzero().get();
     let identity =
@@ -175,12 +196,18 @@ pub fn detached(program: &Path, args: &[String], log: &Path) -> anyhow::Result<D
     Ok(Detached { identity, status })
 }
 
+/// By its name: `GITHUB_TOKEN`, `OS_PASSWORD`, `AWS_SECRET_ACCESS_KEY`, `ACTIONS_RUNTIME_TOKEN`.
+fn is_credential(variable: &str) -> bool {
+    ["TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"].iter().any(|word| variable.to_ascii_uppercase().contains(word))
+}
+
 #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
 fn command(spec: &Spec, log: File, inherits: bool) -> anyhow::Result<Command> {
     let errors = log.try_clone().context("failed to duplicate the log's descriptor")?;
     let mut command = Command::new(&spec.program);
-    if !inherits {
-        command.env_clear();
+    command.env_clear();
+    if inherits {
+        command.envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     }
     command.args(&spec.args).envs(&spec.env).stdin(Stdio::null()).stdout(log).stderr(errors);
     if let Some(dir) = &spec.dir {
@@ -252,6 +279,14 @@ mod tests {
     }
 
     #[test]
+    fn credentials_are_known_by_their_names() {
+        let tokens = ["GITHUB_TOKEN", "GITHUB_RUNNER_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "OS_PASSWORD"];
+        let others = ["OS_APPLICATION_CREDENTIAL_SECRET", "GOOGLE_OAUTH_ACCESS_TOKEN", "os_password"];
+        assert!(tokens.iter().chain(&others).all(|name| is_credential(name)));
+        assert!(["PATH", "HOME", "GOPROXY", "DOCKER_HOST", "https_proxy"].iter().all(|name| !is_credential(name)));
+    }
+
+    #[test]
     fn a_clean_start_hands_nothing_on() {
         let dir = temp("clean");
         for (clean, expected) in [(false, false), (true, true)] {
@@ -270,7 +305,9 @@ mod tests {
             let lines = std::fs::read_to_string(&log).unwrap();
             assert!(lines.contains("GIVEN=yes\n"), "{lines}");
             // Cargo gives every test a PATH.
-            assert_eq!(!lines.contains("PATH="), expected, "{lines}");
+            assert_eq!(!lines.contains("\nPATH=") && !lines.starts_with("PATH="), expected, "{lines}");
+            // Cargo sets this one as well; it is for no daemon.
+            assert!(!lines.contains("CARGO_MANIFEST_DIR="), "{lines}");
         }
         std::fs::remove_dir_all(dir).unwrap();
     }

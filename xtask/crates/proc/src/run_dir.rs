@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -256,12 +256,15 @@ pub fn recorded_values(public: &Path) -> PathBuf {
     public.join(VALUES)
 }
 
-/// Writes a file with mode 0600.
+/// Writes a file with mode 0600, also over one that others could read.
 pub fn write_private_file(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     let write = || {
         let mut options = OpenOptions::new();
         options.create(true).truncate(true).write(true).mode(0o600);
-        options.open(file)?.write_all(content)
+        let mut opened = options.open(file)?;
+        // The mode above is only for a new file.
+        opened.set_permissions(fs::Permissions::from_mode(0o600))?;
+        opened.write_all(content)
     };
     write().with_context(|| format!("failed to write {}", file.display()))
 }
@@ -357,7 +360,6 @@ fn writable_hint(what: &str, path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn temp(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("proc-run-{name}-{}", std::process::id()));
@@ -376,6 +378,18 @@ mod tests {
         assert_eq!(fs::metadata(first.private()).unwrap().permissions().mode() & 0o777, 0o700);
         drop(first);
         assert!(!key.exists());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn key_file_that_others_could_read_becomes_private() {
+        let root = temp("mode");
+        let key = root.join("key");
+        fs::write(&key, "old and longer").unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        write_private_file(&key, b"new").unwrap();
+        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read(&key).unwrap(), b"new");
         fs::remove_dir_all(root).unwrap();
     }
 

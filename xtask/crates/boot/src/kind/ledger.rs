@@ -17,6 +17,7 @@ use xshell::{Shell, cmd};
 
 use super::config::RUN;
 use super::engine::{self, Engine, Sysctls};
+use crate::component::quoted;
 
 /// Below the cache.
 const FOLDER: &str = "kind";
@@ -44,7 +45,8 @@ pub(super) fn container(cluster: &str) -> String {
 
 /// A line of shell in a node: what root has made there in the run's private folder only root may remove.
 fn emptying(cluster: &str) -> String {
-    format!("docker exec {} rm -rf {RUN}/{}", container(cluster), profile(cluster))
+    let folder = format!("{RUN}/{}", profile(cluster));
+    format!("docker exec {} rm -rf {}", quoted(&container(cluster)), quoted(&folder))
 }
 
 /// The profile in a cluster's name.
@@ -68,18 +70,19 @@ pub(super) fn before(cache: &Path, found: Sysctls) -> Sysctls {
 /// What is done when this process ends without deleting its clusters, as a line of shell: all of it, but for the machine's
 /// values while another run has clusters. With an engine that has ended as well nothing: the notes stay for the next run.
 pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str) -> String {
-    let folder = cache.join(FOLDER);
-    let containers: Vec<String> = names.iter().map(|name| container(name)).collect();
+    let path = |path: PathBuf| quoted(&path.display().to_string());
+    let containers: Vec<String> = names.iter().map(|name| quoted(&container(name))).collect();
     let emptying: Vec<String> = names.iter().map(|name| emptying(name)).collect();
-    let notes: Vec<String> = names.iter().map(|name| format!("'{}'", file(cache, name).display())).collect();
+    let notes: Vec<String> = names.iter().map(|name| path(file(cache, name))).collect();
     format!(
-        "docker version >/dev/null 2>&1 || exit; {}; docker rm --force --volumes {}; rm -f {}; ls '{}' | grep -q json || {{ \
-         docker run --rm --privileged --network=none --entrypoint /bin/bash {image} -c '{}'; {}; }}",
+        "docker version >/dev/null 2>&1 || exit; {}; docker rm --force --volumes {}; rm -f {}; ls {} | grep -q json || {{ \
+         docker run --rm --privileged --network=none --entrypoint /bin/bash {} -c {}; {}; }}",
         emptying.join("; "),
         containers.join(" "),
         notes.join(" "),
-        folder.display(),
-        engine::setting(&engine.sysctls),
+        path(cache.join(FOLDER)),
+        quoted(image),
+        quoted(&engine::setting(&engine.sysctls)),
         engine::NO_NETWORK
     )
 }
@@ -161,7 +164,56 @@ mod tests {
         assert_eq!(profile("archproof-20261123041637-1234-short-events"), "short-events");
         assert_eq!(
             emptying("archproof-1-2-json"),
-            "docker exec archproof-1-2-json-control-plane rm -rf /kind/run/json"
+            "docker exec 'archproof-1-2-json-control-plane' rm -rf '/kind/run/json'"
         );
+    }
+
+    fn temp(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("boot-kind-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_cluster_is_kept_as_long_as_its_note_is_locked() {
+        const NAME: &str = "archproof-1-2-json";
+        let cache = temp("kept");
+        let is_kept = || notes(&cache).iter().all(|(name, note)| is_kept(&file(&cache, name), note));
+        let owner = note(&cache, NAME, &[]).unwrap();
+        assert!(is_kept());
+        // The process number of an owner in another PID namespace means nothing here.
+        let text = fs::read_to_string(file(&cache, NAME)).unwrap();
+        let pid = format!("{} ", owner.origin().process.pid);
+        fs::write(file(&cache, NAME), text.replacen(&pid, "999999999 ", 1)).unwrap();
+        assert!(is_kept());
+        drop(owner);
+        assert!(!is_kept());
+        fs::remove_dir_all(cache).unwrap();
+    }
+
+    /// With a program that writes down what it is asked for instead of an engine.
+    #[test]
+    fn the_clean_up_takes_each_path_for_one_word() {
+        let root = temp("quoting");
+        let cache = root.join("it's a $(touch made) cache");
+        fs::create_dir_all(cache.join(FOLDER)).unwrap();
+        fs::write(file(&cache, "archproof-1-2-json"), "{}").unwrap();
+        let docker = root.join("docker");
+        fs::write(&docker, "#!/bin/sh\nfor word; do echo \"$word\" >>said; done\n").unwrap();
+        fs::set_permissions(&docker, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let sysctls = vec![("kernel/panic".to_owned(), "1".to_owned())];
+        let engine = Engine { name: "Docker".into(), cgroup_v1: false, may_adjust_oom: false, sysctls };
+        let script = will(&cache, &["archproof-1-2-json".to_owned()], &engine, "an image's $(touch made)");
+        let sh = Shell::new().unwrap();
+        sh.change_dir(&root);
+        let path = format!("{}:/usr/bin:/bin", root.display());
+        exec::run(cmd!(sh, "sh -c {script}").env("PATH", path), DELETE).unwrap();
+        let said = fs::read_to_string(root.join("said")).unwrap();
+        for line in ["an image's $(touch made)", "echo 1 > /proc/sys/kernel/panic", "archproof-1-2-json-control-plane"]
+        {
+            assert!(said.lines().any(|word| word == line), "`{line}` is missing in: {said}");
+        }
+        assert!(!file(&cache, "archproof-1-2-json").exists() && !root.join("made").exists());
+        fs::remove_dir_all(root).unwrap();
     }
 }

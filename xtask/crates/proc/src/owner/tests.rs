@@ -1,3 +1,5 @@
+//! Owners in this process, in other processes, and in other PID namespaces.
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -138,9 +140,8 @@ fn a_child_process_does_not_inherit_the_lock() {
     fs::remove_dir_all(dir).unwrap();
 }
 
-/// No test of its own: another test starts this as a process.
+/// The process that other tests start; no test without its variable.
 #[test]
-#[ignore = "the process that other tests start"]
 fn owns_a_run() {
     let Some(cache) = std::env::var_os(CACHE).map(PathBuf::from) else { return };
     let run = RunDir::create(&cache.join("reports"), &cache, "other").unwrap();
@@ -153,7 +154,7 @@ fn owns_a_run() {
 fn run_lives_as_long_as_its_process(name: &str, prefix: &[&str]) {
     let dir = temp(name);
     let program = std::env::current_exe().unwrap();
-    let program = [program.to_str().unwrap(), "--exact", "owner::tests::owns_a_run", "--ignored"];
+    let program = [program.to_str().unwrap(), "--exact", "owner::tests::owns_a_run"];
     let mut other = daemon(&dir, &[prefix, &program].concat());
     wait_for("the other run", || {
         assert!(other.ended().is_none(), "{}", crate::daemon::tail(&dir.join("log"), 20));

@@ -9,6 +9,9 @@ use super::{clock, is_terminal};
 const WIDTH: usize = 80;
 const HEIGHT: usize = 24;
 
+/// The colours of the console. Every other control character may be part of a foreign text, and would steer the terminal.
+const COLOURS: [&str; 4] = ["\x1b[0m", "\x1b[2m", "\x1b[32m", "\x1b[1;31m"];
+
 static BOARD: Mutex<Board> = Mutex::new(Board { rows: Vec::new(), drawn: Vec::new() });
 
 struct Board {
@@ -28,13 +31,14 @@ pub(super) fn change(lines: &[String], rows: impl FnOnce(&mut Vec<Row>)) {
     let mut board = BOARD.lock().unwrap_or_else(|e| e.into_inner());
     let mut stderr = std::io::stderr().lock();
     rows(&mut board.rows);
+    let lines: Vec<String> = lines.iter().map(|line| without_controls(line)).collect();
     let text = if is_terminal() {
         let (width, height) = size();
         let wanted = shown(&board.rows, width, height);
         if lines.is_empty() && wanted == board.drawn {
             return;
         }
-        let text = drawing(board.drawn.len(), lines, &wanted);
+        let text = drawing(board.drawn.len(), &lines, &wanted);
         board.drawn = wanted;
         text
     } else {
@@ -71,8 +75,30 @@ fn shown(rows: &[Row], width: usize, height: usize) -> Vec<String> {
         (false, true) => Some(row.name.clone()),
         (false, false) => Some(format!("{}: {}", row.name, row.text)),
     };
+    let one_line = |line: String| without_controls(&line).replace(['\n', '\x1b'], " ");
     let fitting = |line: String| line.chars().take(width.saturating_sub(1)).collect();
-    rows.iter().filter_map(line).map(fitting).take(height.saturating_sub(1)).collect()
+    rows.iter().filter_map(line).map(one_line).map(fitting).take(height.saturating_sub(1)).collect()
+}
+
+/// The text with newlines and colours, and a mark in place of each other character that steers a terminal or turns the
+/// direction of the text behind it.
+fn without_controls(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = COLOURS.iter().find(|colour| rest.starts_with(**colour));
+        match c {
+            _ if colour.is_some() => safe.extend(colour.copied()),
+            '\n' => safe.push(c),
+            '\t' => safe.push(' '),
+            '\r' if rest.starts_with("\r\n") => {}
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => safe.push('\u{fffd}'),
+            c if c.is_control() => safe.push('\u{fffd}'),
+            c => safe.push(c),
+        }
+        rest = &rest[colour.map_or(c.len_utf8(), |colour| colour.len())..];
+    }
+    safe
 }
 
 /// What brings a terminal from `drawn` live lines to these lines above and these live lines.
@@ -186,6 +212,20 @@ mod tests {
             said.extend(strings(lines));
             assert_eq!(terminal.text(), [said.clone(), strings(rows)].concat(), "after {lines:?} {rows:?}");
         }
+    }
+
+    #[test]
+    fn foreign_text_does_not_steer_the_terminal() {
+        for (text, expected) in [
+            ("plain\näöü\r\nend", "plain\näöü\nend"),
+            ("\x1b[1;31mFAILED\x1b[0m a\tb", "\x1b[1;31mFAILED\x1b[0m a b"),
+            ("\x1b[2J\x1b]0;title\x07", "\u{fffd}[2J\u{fffd}]0;title\u{fffd}"),
+            ("over\rwritten\x08 \u{9b}2J \u{202e}x", "over\u{fffd}written\u{fffd} \u{fffd}2J \u{fffd}x"),
+        ] {
+            assert_eq!(without_controls(text), expected);
+        }
+        let row = Row { name: "lane".into(), text: "a\nb\x1b[32m\x1b[2J".into() };
+        assert_eq!(shown(&[row], 80, 24), ["lane: a b [32m\u{fffd}[2J"]);
     }
 
     #[test]
