@@ -1,8 +1,8 @@
 //! Runs the selected cases: connects, records, schedules, cleans up, lets the judges decide, and tells what happens.
 
 mod beside;
+mod limited;
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use futures::FutureExt;
 use futures::future::join_all;
 use model::history::History;
 use model::{Cluster, Control, ControlError, Event, GoldenValue, Outcome, ProfileInfo, StorageTable};
@@ -18,7 +17,7 @@ use proc::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::check::{self, Check, NATIVE_STORE, NODE, Need, Stop, Verdict};
+use crate::check::{self, Check, NATIVE_STORE, NODE, Need, Stop};
 use crate::contention;
 use crate::ctx::{CASE_LIMIT, Ctx, Ground};
 use crate::judge::{Court, Judgement};
@@ -27,6 +26,7 @@ use crate::selection::Case;
 use crate::store::{Collector, Store};
 use crate::turns::{Slots, in_order};
 use crate::{history_files, traffic, wait};
+use limited::{limited, panicked};
 
 /// Takes the events of the run, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
@@ -394,31 +394,6 @@ async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
     }
 }
 
-/// Ends with the result of `work`, its panic, or the time-out. A panic is a bug of the suite and costs this case only. The
-/// limit is asked for again when it is over: other work may have made the machine slower meanwhile.
-async fn limited(limit: impl Fn() -> Duration, what: &str, work: impl Future<Output = Verdict>) -> Verdict {
-    let begin = Instant::now();
-    let work = AssertUnwindSafe(work).catch_unwind();
-    tokio::pin!(work);
-    let mut end = limit();
-    loop {
-        match tokio::time::timeout(end.saturating_sub(begin.elapsed()), &mut work).await {
-            Ok(Ok(verdict)) => return verdict,
-            Ok(Err(panic)) => return Err(panicked(panic.as_ref())),
-            Err(_) => {}
-        }
-        end = end.max(limit());
-        if begin.elapsed() >= end {
-            return Err(Stop::TimedOut { what: format!("{what} ({:.0} s)", end.as_secs_f64()) });
-        }
-    }
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Stop {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    Stop::Errored(anyhow!("it panicked, which is a bug of the suite: {}", text.unwrap_or("(no text)")))
-}
-
 fn unmet(check: &Check, ctx: &Ctx) -> Option<&'static str> {
     let (profile, control) = (&ctx.profile().name, &ctx.ground.cluster.control);
     if check.needs_control(profile) && control.is_none() {
@@ -476,46 +451,4 @@ fn finished(
 
 pub(crate) fn now() -> String {
     proc::progress::timestamp()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ended(limit: Duration, work: impl Future<Output = Verdict>) -> Outcome {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        match runtime.block_on(limited(|| limit, "the end", work)) {
-            Ok(()) => Outcome::Passed,
-            Err(stop) => stop.into_outcome(),
-        }
-    }
-
-    #[test]
-    fn a_panic_of_a_check_is_an_error_of_its_case() {
-        let panics = async { Err(Stop::failed(format!("{}", [1, 2, 3].iter().rev().nth(7).expect("seven items")))) };
-        let Outcome::Errored { message, .. } = ended(Duration::from_secs(60), panics) else { panic!("not errored") };
-        assert!(message.contains("a bug of the suite: seven items"), "{message}");
-    }
-
-    #[test]
-    fn a_check_without_an_end_times_out_and_says_what_was_awaited() {
-        let outcome = ended(Duration::from_millis(1), std::future::pending());
-        assert_eq!(outcome, Outcome::TimedOut { what: "the end (0 s)".into() });
-    }
-
-    #[test]
-    fn time_of_a_check_grows_with_the_load_while_it_runs() {
-        let asked = std::cell::Cell::new(0);
-        let limit = || {
-            asked.set(asked.get() + 1);
-            Duration::from_millis(if asked.get() == 1 { 1 } else { 60_000 })
-        };
-        let work = async {
-            wait::pause(Duration::from_millis(50)).await;
-            Ok(())
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        assert!(runtime.block_on(limited(limit, "the end", work)).is_ok());
-        assert!(asked.get() > 1, "the work ended before its first limit");
-    }
 }
