@@ -130,6 +130,7 @@ impl AcceptOverload for anyhow::Result<Response> {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Context;
     use serde_json::json;
 
     use super::*;
@@ -221,6 +222,4 @@ mod tests {
         assert!(anyhow::Result::<Response>::Err(anyhow::anyhow!("cut")).accept(ANY).is_err());
         assert_eq!(refuse("GET /x", status(404, "NotFound", "")).unwrap().status, 404);
     }
-
-    use anyhow::Context;
 }

@@ -81,7 +81,7 @@ fn each_field_of_a_message_costs_the_same_however_many_there_are() {
         let comparisons = std::cell::Cell::new(0);
         let mut seen = Occurrences::default();
         for field in 0..fields {
-            assert_eq!(seen.add(Counted(field % numbers, &comparisons)), (field / numbers) as usize);
+            assert_eq!(seen.add(Counted(field % numbers, &comparisons)), usize::try_from(field / numbers).unwrap());
         }
         comparisons.get() / u64::from(fields)
     };
@@ -96,8 +96,9 @@ fn each_field_of_a_message_costs_the_same_however_many_there_are() {
 fn a_long_name_is_not_repeated_in_every_path_below_it() {
     let field = |number: u8, bytes: &[u8]| {
         let length = u32::try_from(bytes.len()).unwrap();
-        let varint: Vec<u8> =
-            (0..5).map(|n| ((length >> (7 * n)) & 0x7f) as u8 | if n < 4 { 0x80 } else { 0 }).collect();
+        let varint: Vec<u8> = (0..5)
+            .map(|n| (u8::try_from((length >> (7 * n)) & 0x7f).unwrap()) | if n < 4 { 0x80 } else { 0 })
+            .collect();
         [&[number << 3 | 2][..], &varint, bytes].concat()
     };
     let size = |value: &[u8]| -> usize { pieces(value).iter().map(|piece| piece.path.len() + piece.text.len()).sum() };
