@@ -208,8 +208,11 @@ impl Ended {
 }
 
 fn rendered(name: &str) -> Yaml {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/workflows").join(name);
-    serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+    serde_yaml::from_str(&std::fs::read_to_string(workflows_folder().join(name)).unwrap()).unwrap()
+}
+
+fn workflows_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/workflows")
 }
 
 fn ci() -> Yaml {
@@ -224,6 +227,9 @@ fn artifact_name(id: &str, attempt: u32) -> String {
     let name = steps.iter().find(upload).unwrap()["with"]["name"].as_str().unwrap();
     name.replace("${{ inputs.id }}", id).replace("${{ github.run_attempt }}", &attempt.to_string())
 }
+
+/// What a record claims wrongly, and how.
+type Change = (&'static str, fn(&mut Artifact));
 
 const PASSED: fn(&Value) -> End = |_| End::Passed;
 
@@ -314,7 +320,7 @@ fn earlier_result_does_not_replace_that_of_a_lost_repetition() {
 
 #[test]
 fn a_result_that_claims_another_job_than_its_artifact_is_refused() {
-    let changes: [(&str, fn(&mut Artifact)); 6] = [
+    let changes: [Change; 6] = [
         ("another job", |a| a.id = "arm64-native".into()),
         ("another attempt", |a| a.attempt = 2),
         ("another architecture", |a| a.arch = "arm64".into()),
@@ -372,5 +378,26 @@ fn a_machine_that_is_offline_does_not_close_the_gate_and_a_failure_on_it_does() 
         assert_eq!(ended.passed, opens, "{end:?}:\n{}", ended.transcript);
         // The VM of the same architecture has run all the same.
         assert!(workflow.jobs.iter().any(|job| job["arch"] == "riscv64" && job["mode"] == "vm"));
+    }
+}
+
+#[test]
+fn only_accepted_results_are_published() {
+    let mut workflow = Workflow::planned("amd64,arm64", "");
+    workflow.upload_all(PASSED);
+    let job = workflow.job("amd64", "native");
+    let foreign = Artifact { name: artifact_name("amd64-user", 1), ..workflow.artifact(&job, 1, End::Passed) };
+    workflow.artifacts.push(foreign);
+    workflow.download();
+    let mut command = workflow.place.command(&["workflows", "accept", "--results", "results", "--out", "accepted"]);
+    command.env("ARCHPROOF_PLAN", &workflow.outputs["plan"]);
+    let ended = workflow.place.start_command(command).end().expect(0, &["2 results accepted, 1 refused"]);
+    assert!(ended.stdout.contains("artifact results-amd64-user-1 is refused"), "{}", ended.stdout);
+    let accepted = harness::entries(&workflow.place.root.join("accepted"));
+    assert!(accepted.iter().all(|run| run.join("events.jsonl").is_file()), "{accepted:?}");
+    assert_eq!(accepted.len(), 2, "{accepted:?}");
+    let publish = std::fs::read_to_string(workflows_folder().join("publish.yml")).unwrap();
+    for command in ["history append accepted", "report site accepted"] {
+        assert!(publish.contains(command), "{command}");
     }
 }

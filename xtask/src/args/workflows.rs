@@ -79,6 +79,8 @@ pub(crate) enum WorkflowsCommand {
     Setup(Box<SetupOptions>),
     /// Tell from GitHub's `needs` and the results of the jobs how a workflow has ended
     Verdict(VerdictOptions),
+    /// Move the records of a workflow run that its plan accepts into another folder, to be published
+    Accept(AcceptOptions),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -142,6 +144,22 @@ pub(crate) struct VerdictOptions {
     /// Where the artifacts `results-ID-ATTEMPT` were unpacked
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
+    /// The attempt of the workflow run
+    #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]
+    pub(crate) attempt: u32,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct AcceptOptions {
+    /// The output `plan` of `cargo xtask matrix --github-output`
+    #[arg(long, value_name = "JSON", env = "ARCHPROOF_PLAN", hide_env_values = true, default_value = "")]
+    pub(crate) plan: String,
+    /// Where the artifacts `results-ID-ATTEMPT` were unpacked
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub(crate) results: PathBuf,
+    /// A new folder for the accepted records
+    #[arg(long, value_name = "DIR", default_value = "accepted")]
+    pub(crate) out: PathBuf,
     /// The attempt of the workflow run
     #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]
     pub(crate) attempt: u32,

@@ -5,11 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use model::{CiJob, Event};
 use proc::run_dir;
 use serde::{Deserialize, Serialize};
-use workflows::{Artifact, Claim};
+use workflows::{Artifact, Claim, Plan};
+
+use crate::failure::Failure;
 
 /// Artifacts of jobs begin with this.
 const PREFIX: &str = "results-";
@@ -26,6 +28,12 @@ pub(crate) struct BuildRecord {
 
 impl BuildRecord {
     pub(crate) const FILE: &str = "build.json";
+}
+
+/// The plan of a workflow run, from its text.
+pub(crate) fn plan(text: &str) -> Result<Plan, Failure> {
+    serde_json::from_str(text)
+        .map_err(|error| Failure::usage(anyhow!("--plan is not the output `plan` of `cargo xtask matrix`: {error}")))
 }
 
 /// The artifacts in a folder; none without the folder.

@@ -18,9 +18,11 @@ use model::Exit;
 use proc::progress;
 use targets::Catalogue;
 
-use super::artifacts::downloaded;
+use super::artifacts::{downloaded, plan};
 use super::print;
-use crate::args::{Args, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions};
+use crate::args::{
+    AcceptOptions, Args, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions,
+};
 use crate::failure::{Failure, OrExit};
 use crate::github::{self, Github};
 
@@ -46,6 +48,7 @@ pub(crate) fn run(
         WorkflowsCommand::FetchData(options) => data::fetch(options),
         WorkflowsCommand::PushData(options) => data::push(options),
         WorkflowsCommand::Verdict(options) => verdict(github, options),
+        WorkflowsCommand::Accept(options) => accept(options),
     }?;
     Ok(exit.code())
 }
@@ -167,6 +170,22 @@ fn verdict(github: Option<&Github>, options: &VerdictOptions) -> Result<Exit, Fa
         return Ok(Exit::Ok);
     }
     Err(anyhow!("the workflow has failed: {}", ended.faults.join("; "))).or_exit(Exit::Infrastructure)
+}
+
+/// Publishing reads the folder of the accepted records alone.
+fn accept(options: &AcceptOptions) -> Result<Exit, Failure> {
+    let artifacts = downloaded(&options.results).or_exit(Exit::Infrastructure)?;
+    let bound = plan(&options.plan)?.bind(options.attempt, &artifacts);
+    bound.refused.iter().for_each(|why| github::annotate("warning", why));
+    let create = fs::create_dir_all(&options.out);
+    create.with_context(|| format!("failed to create {}", options.out.display())).or_exit(Exit::Infrastructure)?;
+    for (job, folder) in &bound.accepted {
+        let to = options.out.join(format!("{}-{}", job.id, job.attempt));
+        let moved = fs::rename(folder, &to).with_context(|| format!("failed to move {folder} to {}", to.display()));
+        moved.or_exit(Exit::Infrastructure)?;
+    }
+    progress::say(&format!("{} results accepted, {} refused", bound.accepted.len(), bound.refused.len()));
+    Ok(Exit::Ok)
 }
 
 /// The files of a folder, not of those below it, by their names below the checkout; none if there is no folder.

@@ -179,7 +179,9 @@ fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), Matrix
             additional.map(|(way, runner)| (way, runner, Role::Additional)).into_iter().chain([(way, runner, role)])
         {
             let jobs = Job::of(target, way, breadth(way.mode, ask.event));
-            matrix.include.extend(jobs.iter().map(|job| entry(ask, job, way, runner, role)));
+            let experimental = ci.experimental;
+            let entries = jobs.iter().map(|job| Entry { experimental, ..entry(ask, job, way, runner, role) });
+            matrix.include.extend(entries);
         }
         return Ok(());
     }

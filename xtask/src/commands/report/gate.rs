@@ -8,11 +8,11 @@ use model::{CiJob, Exit};
 use proc::{progress, run_dir};
 use report::{Child, Expected, Gate, Joint, Standing};
 use targets::Catalogue;
-use workflows::{Plan, PlannedJob, Role};
+use workflows::{PlannedJob, Role};
 
 use super::{merge, runs};
 use crate::args::{FlavourArg, GateOptions};
-use crate::commands::artifacts::downloaded;
+use crate::commands::artifacts::{self, downloaded};
 use crate::commands::{chosen, print_json};
 use crate::failure::{Failure, OrExit};
 use crate::form::{form, places};
@@ -73,13 +73,11 @@ fn unplanned(paths: &Paths, options: &GateOptions) -> Result<(Vec<Child>, Expect
 
 /// The results that the plan accepts, and what it expects of them.
 fn planned(options: &GateOptions, plan: &str) -> Result<(Vec<Child>, Expected), Failure> {
-    let plan: Plan = serde_json::from_str(plan)
-        .map_err(|error| Failure::usage(anyhow!("--plan is not the output `plan` of `cargo xtask matrix`: {error}")))?;
+    let plan = artifacts::plan(plan)?;
     let [results] = &options.runs[..] else {
         return Err(Failure::usage(anyhow!("--plan takes one folder, the one with the downloaded artifacts")));
     };
-    let artifacts = downloaded(Path::new(results)).or_exit(Exit::Infrastructure)?;
-    let bound = plan.bind(options.attempt, &artifacts);
+    let bound = plan.bind(options.attempt, &downloaded(Path::new(results)).or_exit(Exit::Infrastructure)?);
     let archs = |wanted: &dyn Fn(&PlannedJob) -> bool| -> BTreeSet<String> {
         plan.jobs.iter().filter(|job| wanted(job)).map(|job| job.arch.clone()).collect()
     };
