@@ -28,7 +28,7 @@ struct Behaviour {
 
 /// Answers until the process ends; returns the address.
 fn serve(tls: &TlsFiles, behaviour: Behaviour) -> String {
-    let mut config: ServerConfig = tls::server(&tls.cert, &tls.key).unwrap();
+    let mut config: ServerConfig = tls::server(tls).unwrap();
     config.alpn_protocols = behaviour.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -226,6 +226,7 @@ mod tests {
             qemu: ::fetch::QemuChoice::Debian,
             node: None,
             container: None,
+            verify: ::fetch::signed_text,
         };
         let targets = arches.iter().map(target).map(|target| (provider::usual(Some(&host), &target), target));
         let targets = targets.map(|(provider, target)| (target, provider)).collect();
