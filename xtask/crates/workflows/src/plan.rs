@@ -224,7 +224,7 @@ mod tests {
         let good = claim("one-native", 1, Some("process"), None);
         assert_eq!(alone(vec![good.clone()]).accepted.len(), 1);
         assert_eq!(alone(Vec::new()), Bound::default());
-        for claims in [vec![good.clone(), good.clone()], vec![Claim { job: None, ..good.clone() }]] {
+        for claims in [vec![good.clone(), good.clone()], vec![Claim { job: None, ..good }]] {
             assert_eq!(alone(claims).refused.len(), 1);
         }
     }

@@ -149,7 +149,7 @@ mod tests {
             assert_eq!((result.is_ok(), budget.exceeded().is_none()), (good, good), "{limit}: {result:?}");
         }
         let budget = Budget::of(5);
-        budget.clone().visit(VISITS + 1).unwrap_err();
+        budget.visit(VISITS + 1).unwrap_err();
         budget.unpack(6).unwrap_err();
         assert!(matches!(budget.exceeded(), Some(Stop::Visits(_))), "{budget:?}");
     }
