@@ -144,7 +144,7 @@ impl<'a> Archive<'a> {
         Ok(release)
     }
 
-    /// A valid signature does not say that an index is the newest: somebody may play back an old one, and with it
+    /// A valid signature does not say that an index is the newest: an attacker may replay an old one, and with it
     /// packages with known holes.
     fn accept(&self, place: &Place, suite: &str, release: &Release) -> anyhow::Result<()> {
         let newest = self.newest(place, suite);

@@ -59,7 +59,7 @@ impl Keys {
         }
         let signers: Vec<String> = message.signatures().iter().map(signer).collect();
         let trusted: Vec<String> = self.0.iter().map(|key| key.fingerprint().to_string()).collect();
-        bail!("no good signature: signed by {}, trusted are {}", or_nobody(&signers), or_nobody(&trusted))
+        bail!("no good signature: signed by {}, trusted are {}", or_none(&signers), or_none(&trusted))
     }
 
     fn is_good(&self, signature: &Signature, text: &str) -> bool {
@@ -157,12 +157,12 @@ fn signer(signature: &Signature) -> String {
     match (signature.issuer_fingerprint().first(), signature.issuer_key_id().first()) {
         (Some(fingerprint), _) => fingerprint.to_string(),
         (None, Some(id)) => id.to_string(),
-        (None, None) => "somebody unnamed".to_owned(),
+        (None, None) => "an unnamed key".to_owned(),
     }
 }
 
-fn or_nobody(names: &[String]) -> String {
-    if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+fn or_none(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 #[cfg(test)]

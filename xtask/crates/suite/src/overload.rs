@@ -1,6 +1,6 @@
 //! Answers by which a server reports its own time-out or overload.
 //!
-//! Such an answer says nothing about a requirement: an emulated apiserver beside other work answers 504 to a request that
+//! Such an answer says nothing about a requirement: an emulated apiserver on a busy machine answers 504 to a request that
 //! a faster one answers as promised. A check that compares the status with the expected one would accuse it, so the
 //! client turns these answers into errors before a check sees them, and the case is `errored` (exit 102), never passed,
 //! failed or skipped. A check about just these answers asks for them with [`AcceptOverload::accept`].

@@ -27,7 +27,7 @@ impl Ctx {
     /// A time that the server is told in whole seconds. It grows more slowly than deadlines do, because it passes in full.
     ///
     /// A watch whose time is over before it has begun is answered with an ERROR, "context deadline exceeded": seen with
-    /// two seconds on an emulated server beside other work.
+    /// two seconds on an emulated server of a busy machine.
     pub fn stretched(&self, seconds: u32) -> u32 {
         let grown = Duration::from_secs(seconds.into()).mul_f64(self.slowness());
         u32::try_from(grown.as_secs()).map_or(seconds, |grown| grown.max(seconds))
@@ -35,7 +35,7 @@ impl Ctx {
 
     /// How long a client leaves a server alone that did not answer.
     ///
-    /// Whatever it is asked while it starts it does not do for its start. Four writers that came again after 60 ms sent 3000
+    /// Requests to a starting server delay its start. Four writers that came again after 60 ms sent 3000
     /// requests during three starts of an emulated apiserver, and each start took 50 s.
     pub(crate) fn at_ease(&self, pause: Duration) -> Duration {
         pause.mul_f64(self.slowness())
