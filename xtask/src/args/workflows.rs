@@ -49,6 +49,9 @@ pub(crate) struct MatrixOptions {
     /// The attempt of the workflow run
     #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]
     pub(crate) attempt: u32,
+    /// The id of the workflow run
+    #[arg(long, hide = true, value_name = "ID", env = "GITHUB_RUN_ID")]
+    pub(crate) workflow_run: Option<String>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
