@@ -8,7 +8,7 @@ use proc::progress;
 use targets::Catalogue;
 use workflows::Job;
 
-use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions};
+use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions, WorkflowRun};
 use crate::commands::artifacts::BuildRecord;
 use crate::commands::{build, host_target};
 use crate::failure::{Failure, OrExit};
@@ -63,7 +63,8 @@ fn merged(job: CiOptions, options: &CiOptions, id: &str) -> CiOptions {
 }
 
 fn ci_job(options: &CiOptions, id: &str) -> CiJob {
-    CiJob { id: id.to_owned(), attempt: options.attempt, workflow_run: options.workflow_run.clone() }
+    let WorkflowRun { attempt, run_id: workflow_run } = options.workflow_run.clone();
+    CiJob { id: id.to_owned(), attempt, workflow_run }
 }
 
 /// Leaves a record: the gate counts jobs by what they leave.
