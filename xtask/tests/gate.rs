@@ -398,6 +398,35 @@ fn a_machine_that_is_offline_does_not_close_the_gate_and_a_failure_on_it_does() 
     }
 }
 
+/// The last job of `self-hosted.yml`.
+#[test]
+fn self_hosted_results_have_a_gate_of_their_own() {
+    for (end, hosted, code, line) in [
+        (Some(End::Passed), Some(End::Passed), 0, "the gate is passed"),
+        (Some(End::Passed), None, 0, "the gate is passed"),
+        (Some(End::Passed), Some(End::Failed), 100, "rv.a: failed in riscv64-vm-1of2, passed in riscv64-native"),
+        (Some(End::Failed), None, 100, "the gate is closed"),
+        (Some(End::Unreadable), None, 102, "is refused"),
+        (None, Some(End::Passed), 102, "it has no result"),
+    ] {
+        let mut workflow = Workflow::planned("riscv64", "rise-riscv64");
+        let native = workflow.job("riscv64", "native");
+        for job in workflow.jobs.clone() {
+            let end = if job["id"] == native["id"] { end } else { hosted };
+            if let Some(end) = end {
+                workflow.upload(&job, 1, end);
+            }
+        }
+        workflow.download();
+        let compare = rendered("self-hosted.yml")["jobs"]["compare"]["steps"].clone();
+        let step = compare.as_sequence().unwrap().last().unwrap()["run"].as_str().unwrap().to_owned();
+        let words: Vec<&str> = step.strip_prefix("cargo xtask ").unwrap().split(' ').collect();
+        let mut command = workflow.place.command(&words);
+        command.env("ARCHPROOF_PLAN", &workflow.outputs["plan"]);
+        workflow.place.start_command(command).end().expect(code, &[line]);
+    }
+}
+
 #[test]
 fn only_accepted_results_are_published() {
     let mut workflow = Workflow::planned("amd64,arm64", "");

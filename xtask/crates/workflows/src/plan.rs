@@ -254,7 +254,7 @@ mod tests {
         let (vm, build) = (claim("two-native", 1, Some("qemu"), None), claim("three-build", 1, None, None));
         let unreadable = Claim { job: None, ..build.clone() };
         for (artifact, role) in [
-            (named("results-three-build-1", vec![unreadable.clone()]), Role::Experimental),
+            (named("results-three-build-1", vec![unreadable]), Role::Experimental),
             (named("results-three-build-1", vec![build.clone(), build.clone()]), Role::Experimental),
             (named("results-two-native-1", vec![vm]), Role::Additional),
             (named("results-two-native-1", vec![claim("one-native", 1, Some("process"), None)]), Role::Additional),
