@@ -258,9 +258,8 @@ pub(crate) struct CiOptions {
     /// What a job of the matrix runs, by its id: see `cargo xtask matrix`
     #[arg(long, value_name = "ID", conflicts_with_all = ["arch", "provider", "checks", "level", "suites", "profiles", "shard", "durations"])]
     pub(crate) like_ci: Option<String>,
-    /// The attempt of the workflow run
-    #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]
-    pub(crate) attempt: u32,
+    #[command(flatten)]
+    pub(crate) workflow_run: WorkflowRun,
     /// The job of CI that this is; `--like-ci` sets it.
     #[arg(skip)]
     pub(crate) job: Option<CiJob>,

@@ -11,7 +11,7 @@ use proc::exec::{Shell, cmd, run as exec};
 use serde_json::{Value, json};
 
 /// Everything that GitHub or a workflow may have set where these tests run.
-const VARIABLES: [&str; 15] = [
+const VARIABLES: [&str; 16] = [
     "GITHUB_ACTIONS",
     "GITHUB_EVENT_NAME",
     "GITHUB_EVENT_PATH",
@@ -27,6 +27,7 @@ const VARIABLES: [&str; 15] = [
     "ARCHPROOF_NEEDS",
     "ARCHPROOF_PLAN",
     "GITHUB_RUN_ATTEMPT",
+    "GITHUB_RUN_ID",
 ];
 
 fn run(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> Ended {

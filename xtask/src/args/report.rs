@@ -87,7 +87,8 @@ Examples:
 An architecture without a result fails, and so does one with a shard missing. An experimental one can only warn.
 
 With --plan, RUN is a folder into which the artifacts of a workflow run were downloaded. A result counts only if the name
-of its artifact, its record and the plan agree; any other one closes the gate. Of several attempts the latest counts, but
+of its artifact, its record, the workflow run and the plan agree. Any other one closes the gate, or is reported if its job
+is experimental or on a self-hosted machine. Of several attempts the latest counts, but
 a failure in any of them stays a failure. Jobs on self-hosted machines may be missing; a failure on one counts, and their
 outcomes are compared with those of the other jobs.
 

@@ -46,9 +46,19 @@ pub(crate) struct MatrixOptions {
     /// Also write the plan, the matrix of each role, has_jobs, count and reason to GitHub's outputs, with a summary
     #[arg(long)]
     pub(crate) github_output: bool,
+    #[command(flatten)]
+    pub(crate) workflow_run: WorkflowRun,
+}
+
+/// The workflow run of GitHub that a job belongs to.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct WorkflowRun {
     /// The attempt of the workflow run
     #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]
     pub(crate) attempt: u32,
+    /// The id of the workflow run
+    #[arg(long = "workflow-run", hide = true, value_name = "ID", env = "GITHUB_RUN_ID")]
+    pub(crate) run_id: Option<String>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

@@ -116,3 +116,57 @@ fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     folders.sort();
     Ok(folders)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STARTED: &str = concat!(
+        r#"{"event":"run-started","at":"t","run":{"id":"r","started":"t","harness":"0","arch":"a","provider":"p","host":"h","#,
+        r#""sources":{},"seed":1,"job":{"id":"a-native","attempt":1},"command":"c"}}"#,
+    );
+    const BUILD: &str = r#"{"job":{"id":"a-build","attempt":1},"arch":"a","exit":0}"#;
+
+    /// The ids of the jobs that the records of one artifact with these files claim.
+    fn claimed(files: &[(&str, &str)]) -> Vec<Option<String>> {
+        let folder = std::env::temp_dir().join(format!("archproof-artifacts-{}", std::process::id()));
+        for (name, text) in files {
+            let path = folder.join("results-a-native-1").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let artifacts = downloaded(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(artifacts.len(), 1);
+        artifacts[0].claims.iter().map(|claim| claim.job.as_ref().map(|job| job.id.clone())).collect()
+    }
+
+    #[test]
+    fn every_record_of_an_artifact_is_found_and_unreadable_ones_claim_no_job() {
+        let (run, build) = (Some("a-native".to_owned()), Some("a-build".to_owned()));
+        let twice = format!("{STARTED}\n{STARTED}\n");
+        let failed = BUILD.replace("\"exit\":0", "\"exit\":101");
+        for (what, files, expected) in [
+            ("one run", vec![("r/events.jsonl", STARTED)], vec![run.clone()]),
+            ("one run without a folder", vec![("events.jsonl", STARTED)], vec![run.clone()]),
+            ("no record", vec![("r/junit.xml", "")], vec![]),
+            ("an empty record", vec![("r/events.jsonl", "")], vec![]),
+            (
+                "two runs",
+                vec![("r/events.jsonl", STARTED), ("s/events.jsonl", STARTED)],
+                vec![run.clone(), run.clone()],
+            ),
+            ("two runs in a record", vec![("r/events.jsonl", &twice)], vec![run.clone(), run.clone()]),
+            (
+                "a run and a build",
+                vec![("r/events.jsonl", STARTED), ("r/build.json", BUILD)],
+                vec![run.clone(), build.clone()],
+            ),
+            ("no list of events", vec![("r/events.jsonl", "x\n")], vec![None]),
+            ("a build", vec![("a-build/build.json", BUILD)], vec![build]),
+            ("a failed build", vec![("a-build/build.json", &failed)], vec![None]),
+        ] {
+            assert_eq!(claimed(&files), expected, "{what}");
+        }
+    }
+}

@@ -49,7 +49,7 @@ pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &M
     print(&format!("{}\n", matrix.json()));
     if options.github_output {
         let mut outputs = vec![
-            ("plan".to_owned(), json(&matrix.plan(options.attempt))?),
+            ("plan".to_owned(), json(&matrix.plan(options.workflow_run.attempt, options.workflow_run.run_id.clone()))?),
             ("matrix".to_owned(), matrix.json()),
             ("has_jobs".to_owned(), (count > 0).to_string()),
             ("count".to_owned(), count.to_string()),

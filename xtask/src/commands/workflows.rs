@@ -176,7 +176,8 @@ fn verdict(github: Option<&Github>, options: &VerdictOptions) -> Result<Exit, Fa
 fn accept(options: &AcceptOptions) -> Result<Exit, Failure> {
     let artifacts = downloaded(&options.results).or_exit(Exit::Infrastructure)?;
     let bound = plan(&options.plan)?.bind(options.attempt, &artifacts);
-    bound.refused.iter().for_each(|why| github::annotate("warning", why));
+    let refused: Vec<&String> = bound.refused.iter().chain(bound.tolerated.iter().map(|(_, why)| why)).collect();
+    refused.iter().for_each(|why| github::annotate("warning", why));
     let create = fs::create_dir_all(&options.out);
     create.with_context(|| format!("failed to create {}", options.out.display())).or_exit(Exit::Infrastructure)?;
     for (job, folder) in &bound.accepted {
@@ -184,7 +185,7 @@ fn accept(options: &AcceptOptions) -> Result<Exit, Failure> {
         let moved = fs::rename(folder, &to).with_context(|| format!("failed to move {folder} to {}", to.display()));
         moved.or_exit(Exit::Infrastructure)?;
     }
-    progress::say(&format!("{} results accepted, {} refused", bound.accepted.len(), bound.refused.len()));
+    progress::say(&format!("{} results accepted, {} refused", bound.accepted.len(), refused.len()));
     Ok(Exit::Ok)
 }
 

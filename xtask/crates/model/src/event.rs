@@ -115,4 +115,7 @@ pub struct CiJob {
     pub id: String,
     /// Attempt of the workflow run, from 1.
     pub attempt: u32,
+    /// GitHub's id of the workflow run, which is of one commit. None: the job was not started by GitHub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow_run: Option<String>,
 }

@@ -206,7 +206,7 @@ pub(crate) fn hostile(text: &str) -> Vec<Event> {
         sources: map(),
         seed: u64::MAX,
         shard: Some(text()),
-        job: Some(CiJob { id: text(), attempt: u32::MAX }),
+        job: Some(CiJob { id: text(), attempt: u32::MAX, workflow_run: Some(text()) }),
         command: text(),
     };
     let mut events = vec![Event::RunStarted { at: text(), run }];

@@ -265,7 +265,7 @@ mod tests {
     fn of_job(id: &str, provider: &str, outcome: Outcome) -> Vec<Event> {
         let mut events = run("one", None, outcome);
         if let Event::RunStarted { run, .. } = &mut events[0] {
-            run.job = Some(CiJob { id: id.into(), attempt: 1 });
+            run.job = Some(CiJob { id: id.into(), attempt: 1, workflow_run: None });
             run.provider = provider.into();
         }
         events

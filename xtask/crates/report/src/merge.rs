@@ -204,7 +204,7 @@ mod tests {
         let attempt = |attempt, second, outcome| {
             let mut events = run(&format!("r{attempt}"), second, &[("a.a", outcome)]);
             if let Event::RunStarted { run, .. } = &mut events[0] {
-                run.job = Some(CiJob { id: "x".into(), attempt });
+                run.job = Some(CiJob { id: "x".into(), attempt, workflow_run: None });
             }
             events
         };
@@ -227,7 +227,7 @@ mod tests {
             with(|run| run.shard = Some("1/2".into())),
             with(|run| run.provider = "vm".into()),
             with(|run| run.sources.clear()),
-            with(|run| run.job = Some(CiJob { id: "x".into(), attempt: 1 })),
+            with(|run| run.job = Some(CiJob { id: "x".into(), attempt: 1, workflow_run: None })),
             vec![],
         ];
         assert_eq!(merge(runs).len(), 7);

@@ -26,6 +26,9 @@ impl Clock {
 pub struct Recorder {
     clock: Clock,
     inner: Arc<Mutex<Inner>>,
+    /// Keys that the run itself wrote, in a store that others write to as well. It has a lock of its own: a change of the
+    /// history asks which keys these are.
+    written: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[derive(Default)]
@@ -33,15 +36,14 @@ struct Inner {
     history: History,
     next_stream: u64,
     texts: Texts,
-    /// Keys that the run itself wrote, in a store that others write to as well.
-    written: BTreeSet<String>,
 }
 
 impl Recorder {
     pub fn new(clock: Clock, profile: &str, store: &str) -> Recorder {
         let meta = Meta { profile: profile.to_owned(), store: store.to_owned(), ..Meta::default() };
         let history = History { meta, ..History::default() };
-        Recorder { clock, inner: Arc::new(Mutex::new(Inner { history, next_stream: 1, ..Inner::default() })) }
+        let inner = Inner { history, next_stream: 1, ..Inner::default() };
+        Recorder { clock, inner: Arc::new(Mutex::new(inner)), written: Arc::default() }
     }
 
     pub fn now(&self) -> Micros {
@@ -75,12 +77,12 @@ impl Recorder {
 
     /// The run is about to write this key.
     pub(crate) fn written(&self, key: &str) {
-        self.lock().written.insert(key.to_owned());
+        self.written.lock().unwrap_or_else(|e| e.into_inner()).insert(key.to_owned());
     }
 
     /// Whether the run itself wrote the key.
     pub(crate) fn has_written(&self, key: &str) -> bool {
-        self.lock().written.contains(key)
+        self.written.lock().unwrap_or_else(|e| e.into_inner()).contains(key)
     }
 
     /// A number for a stream that is about to open.

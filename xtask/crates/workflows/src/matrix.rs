@@ -296,7 +296,7 @@ impl Matrix {
     }
 
     /// The promise that results are compared with.
-    pub fn plan(&self, attempt: u32) -> Plan {
+    pub fn plan(&self, attempt: u32, workflow_run: Option<String>) -> Plan {
         let job = |entry: &Entry| PlannedJob {
             id: entry.id.clone(),
             arch: entry.arch.clone(),
@@ -304,7 +304,7 @@ impl Matrix {
             provider: entry.provider.map(str::to_owned),
             shard: entry.shard.clone(),
         };
-        Plan { attempt, jobs: self.include.iter().map(job).collect() }
+        Plan { attempt, workflow_run, jobs: self.include.iter().map(job).collect() }
     }
 
     /// The matrix as one line of JSON.

@@ -26,6 +26,9 @@ pub struct Needs {
 /// From the texts of the workflows by their file names, without folder.
 ///
 /// A check is required for every job of a change that no other job needs: the others are seen by the one that needs them.
+/// A job that calls a workflow under a condition is not required: GitHub reports no check of a called workflow that is
+/// skipped, and the change would wait for it forever.
+/// <https://docs.github.com/en/pull-requests/collaborating-with-pull-requests/collaborating-on-repositories-with-code-quality-features/troubleshooting-required-status-checks>
 ///
 /// # Errors
 /// A file that is no workflow, or such a job without a fixed name.
@@ -67,7 +70,8 @@ fn checks(
     let mut found = BTreeSet::new();
     for (id, job) in jobs {
         let id = id.as_str().unwrap_or_default();
-        if needed.contains(id) {
+        let may_be_skipped = !job["uses"].is_null() && !job["if"].is_null();
+        if needed.contains(id) || may_be_skipped {
             continue;
         }
         let name = job["name"].as_str().unwrap_or(id);
@@ -147,6 +151,25 @@ jobs:
         assert_eq!(found.checks.iter().map(String::as_str).collect::<Vec<_>>(), ["rust", "the gate", "tools / l"]);
         assert_eq!(found.variables, ["RUNNERS".to_owned()].into());
         assert!(found.pages && !of(&files[..2]).unwrap().pages);
+    }
+
+    /// GitHub reports no check for the jobs of a called workflow that is skipped: a change would wait for them forever.
+    #[test]
+    fn called_workflow_that_may_be_skipped_is_not_required() {
+        let change =
+            "on: pull_request\njobs: {gate: {if: '${{ always() }}'}, more: {if: x, uses: ./.github/workflows/m.yml}}\n";
+        let more = "on: workflow_call\njobs: {compare: {}}\n";
+        let found = of(&[("ci.yml", change), ("m.yml", more)]).unwrap();
+        assert_eq!(found.checks.into_iter().collect::<Vec<_>>(), ["gate"]);
+    }
+
+    #[test]
+    fn the_gate_is_the_only_check_that_the_workflows_of_this_checkout_require() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../.github/workflows");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let name = |path: &std::path::Path| path.file_name().unwrap().to_string_lossy().into_owned();
+        let texts = files.map(|path| (name(&path), std::fs::read_to_string(path).unwrap())).collect();
+        assert_eq!(needs(&texts).unwrap().checks.into_iter().collect::<Vec<_>>(), ["gate"]);
     }
 
     #[test]

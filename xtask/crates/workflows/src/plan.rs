@@ -30,6 +30,9 @@ pub enum Role {
 pub struct Plan {
     /// The attempt in which the plan was made, from 1. Later attempts repeat some jobs and keep the plan.
     pub attempt: u32,
+    /// GitHub's id of the workflow run. Results of another one, which may be of another commit, do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow_run: Option<String>,
     pub jobs: Vec<PlannedJob>,
 }
 
@@ -72,6 +75,9 @@ pub struct Bound {
     pub accepted: BTreeMap<CiJob, String>,
     /// Why others were refused, a line each.
     pub refused: Vec<String>,
+    /// Why results of jobs that the gate does not require were refused. A broken machine or an experimental architecture
+    /// must not close the gate.
+    pub tolerated: Vec<(Role, String)>,
 }
 
 impl Plan {
@@ -91,15 +97,26 @@ impl Plan {
             if let Err(why) = self.take(attempt, artifact, &mut bound) {
                 let folders = artifact.claims.iter().map(|claim| claim.folder.as_str()).collect::<Vec<_>>().join(", ");
                 let name = artifact.name.as_deref().unwrap_or(&folders);
-                bound.refused.push(format!("artifact {name} is refused: {why}"));
+                let why = format!("artifact {name} is refused: {why}");
+                match self.role(artifact) {
+                    None | Some(Role::Required) => bound.refused.push(why),
+                    Some(role) => bound.tolerated.push((role, why)),
+                }
             }
         }
         bound
     }
 
+    /// Of the job that the name of the artifact says. Claims of records do not decide it.
+    fn role(&self, artifact: &Artifact) -> Option<Role> {
+        let job = parse(artifact.name.as_deref()?).ok()?;
+        self.job(&job.id).map(|job| job.role)
+    }
+
     /// An artifact without a record is no result, and no error.
     fn take(&self, attempt: u32, artifact: &Artifact, bound: &mut Bound) -> Result<(), String> {
         let named = artifact.name.as_deref().map(parse).transpose()?;
+        let named = named.map(|job| CiJob { workflow_run: self.workflow_run.clone(), ..job });
         let Some(job) = named.or_else(|| artifact.claims.first()?.job.clone()) else {
             return if artifact.claims.is_empty() { Ok(()) } else { Err("it says of no job that made it".into()) };
         };
@@ -112,7 +129,7 @@ impl Plan {
             [claim] => claim,
             more => return Err(format!("it holds {} records; a job leaves one", more.len())),
         };
-        claim.check(&job, planned)?;
+        claim.check(&job, planned, self.workflow_run.as_deref())?;
         match bound.accepted.get(&job) {
             Some(folder) => Err(format!("{folder} is a result of the same job and attempt")),
             None => {
@@ -135,17 +152,18 @@ impl Plan {
 }
 
 impl Claim {
-    fn check(&self, job: &CiJob, planned: &PlannedJob) -> Result<(), String> {
+    fn check(&self, job: &CiJob, planned: &PlannedJob, workflow_run: Option<&str>) -> Result<(), String> {
         let Claim { folder, job: claimed, arch, provider, shard } = self;
         let Some(claimed) = claimed else { return Err(format!("{folder} says of no job that made it")) };
         let none = || "none".to_owned();
-        let (shown, planned_shard) = (shard.clone().unwrap_or_else(none), planned.shard.clone().unwrap_or_else(none));
+        let shown = |value: Option<&str>| value.map_or_else(none, str::to_owned);
         for (what, claim, truth) in [
-            ("job", &claimed.id, &job.id),
-            ("attempt", &claimed.attempt.to_string(), &job.attempt.to_string()),
-            ("architecture", arch, &planned.arch),
-            ("provider", &provider.clone().unwrap_or_else(none), &planned.provider.clone().unwrap_or_else(none)),
-            ("shard", &shown, &planned_shard),
+            ("job", claimed.id.clone(), job.id.clone()),
+            ("attempt", claimed.attempt.to_string(), job.attempt.to_string()),
+            ("workflow run", shown(claimed.workflow_run.as_deref()), shown(workflow_run)),
+            ("architecture", arch.clone(), planned.arch.clone()),
+            ("provider", shown(provider.as_deref()), shown(planned.provider.as_deref())),
+            ("shard", shown(shard.as_deref()), shown(planned.shard.as_deref())),
         ] {
             if claim != truth {
                 return Err(format!("{folder} claims {what} {claim}; expected {truth}"));
@@ -157,7 +175,9 @@ impl Claim {
 
 fn parse(name: &str) -> Result<CiJob, String> {
     let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.rsplit_once('-'));
-    let job = parts.and_then(|(id, attempt)| Some(CiJob { id: id.to_owned(), attempt: attempt.parse().ok()? }));
+    let job = parts.and_then(|(id, attempt)| {
+        Some(CiJob { id: id.to_owned(), attempt: attempt.parse().ok()?, workflow_run: None })
+    });
     // Only one spelling of a number, so that two names never mean the same.
     let job = job.filter(|job| name == format!("{PREFIX}{}-{}", job.id, job.attempt));
     job.ok_or_else(|| format!("its name is not {PREFIX}ID-ATTEMPT"))
@@ -181,13 +201,13 @@ mod tests {
             job("two-native", Role::Additional, Some("process"), None),
             job("three-build", Role::Experimental, None, None),
         ];
-        Plan { attempt: 1, jobs }
+        Plan { attempt: 1, workflow_run: Some("7".into()), jobs }
     }
 
     fn claim(id: &str, attempt: u32, provider: Option<&str>, shard: Option<&str>) -> Claim {
         Claim {
             folder: format!("results/{id}/{attempt}"),
-            job: Some(CiJob { id: id.into(), attempt }),
+            job: Some(CiJob { id: id.into(), attempt, workflow_run: Some("7".into()) }),
             arch: id.split('-').next().unwrap_or_default().into(),
             provider: provider.map(str::to_owned),
             shard: shard.map(str::to_owned),
@@ -230,13 +250,39 @@ mod tests {
     }
 
     #[test]
+    fn refused_results_of_jobs_that_the_gate_does_not_require_are_only_reported() {
+        let (vm, build) = (claim("two-native", 1, Some("qemu"), None), claim("three-build", 1, None, None));
+        let unreadable = Claim { job: None, ..build.clone() };
+        for (artifact, role) in [
+            (named("results-three-build-1", vec![unreadable]), Role::Experimental),
+            (named("results-three-build-1", vec![build.clone(), build.clone()]), Role::Experimental),
+            (named("results-two-native-1", vec![vm]), Role::Additional),
+            (named("results-two-native-1", vec![claim("one-native", 1, Some("process"), None)]), Role::Additional),
+        ] {
+            let bound = plan().bind(1, std::slice::from_ref(&artifact));
+            assert!(bound.accepted.is_empty() && bound.refused.is_empty(), "{artifact:?}: {bound:?}");
+            assert_eq!(bound.tolerated.iter().map(|(role, _)| *role).collect::<Vec<_>>(), [role], "{artifact:?}");
+        }
+        // Without a name, the record itself would decide whether it may be wrong.
+        let alone = Artifact { name: None, claims: vec![Claim { arch: "one".into(), ..build }] };
+        assert_eq!(plan().bind(1, &[alone]).refused.len(), 1);
+    }
+
+    #[test]
     fn results_that_are_not_those_of_their_job_are_refused() {
         let good = || claim("one-native", 1, Some("process"), None);
+        let of_run = |workflow_run: Option<&str>| {
+            let workflow_run = workflow_run.map(str::to_owned);
+            Claim { job: Some(CiJob { id: "one-native".into(), attempt: 1, workflow_run }), ..good() }
+        };
         let name = "results-one-native-1";
         for (artifact, expected) in [
             (named(name, vec![Claim { job: None, ..good() }]), "says of no job"),
             (named(name, vec![claim("two-native", 1, Some("process"), None)]), "claims job two-native"),
             (named(name, vec![claim("one-native", 2, Some("process"), None)]), "claims attempt 2; expected 1"),
+            (named(name, vec![of_run(None)]), "claims workflow run none; expected 7"),
+            (named(name, vec![of_run(Some("6"))]), "claims workflow run 6; expected 7"),
+            (Artifact { name: None, claims: vec![of_run(Some("6"))] }, "claims workflow run 6; expected 7"),
             (named(name, vec![Claim { arch: "two".into(), ..good() }]), "claims architecture two; expected one"),
             (named(name, vec![claim("one-native", 1, Some("qemu"), None)]), "claims provider qemu"),
             (named(name, vec![claim("one-native", 1, None, None)]), "claims provider none"),

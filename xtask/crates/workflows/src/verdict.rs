@@ -104,6 +104,7 @@ fn results(verdict: &mut Verdict, plan: &Plan, attempt: u32, artifacts: &[Artifa
         verdict.faults.push("none of the jobs has left results".into());
     }
     verdict.faults.extend(bound.refused);
+    verdict.warnings.extend(bound.tolerated.into_iter().map(|(_, why)| why));
     verdict.summary = format!("Results of {} of {} jobs are there.", plan.jobs.len() - lost.len(), plan.jobs.len());
 }
 
@@ -127,7 +128,7 @@ mod tests {
     }
 
     fn result(id: &str) -> Artifact {
-        let job = Some(CiJob { id: id.into(), attempt: 1 });
+        let job = Some(CiJob { id: id.into(), attempt: 1, workflow_run: None });
         let claim = Claim { folder: id.into(), job, arch: id.into(), provider: None, shard: None };
         Artifact { name: Some(format!("results-{id}-1")), claims: vec![claim] }
     }

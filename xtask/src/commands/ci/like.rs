@@ -8,7 +8,7 @@ use proc::progress;
 use targets::Catalogue;
 use workflows::Job;
 
-use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions};
+use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions, WorkflowRun};
 use crate::commands::artifacts::BuildRecord;
 use crate::commands::{build, host_target};
 use crate::failure::{Failure, OrExit};
@@ -57,9 +57,14 @@ fn merged(job: CiOptions, options: &CiOptions, id: &str) -> CiOptions {
         selection: job.selection,
         shard: job.shard,
         like_ci: None,
-        job: Some(CiJob { id: id.to_owned(), attempt: options.attempt }),
+        job: Some(ci_job(options, id)),
         ..options.clone()
     }
+}
+
+fn ci_job(options: &CiOptions, id: &str) -> CiJob {
+    let WorkflowRun { attempt, run_id: workflow_run } = options.workflow_run.clone();
+    CiJob { id: id.to_owned(), attempt, workflow_run }
 }
 
 /// Leaves a record: the gate counts jobs by what they leave.
@@ -70,8 +75,7 @@ fn built(paths: &Paths, job: &BuildOptions, options: &CiOptions, id: &str) -> Re
         return Ok(exit);
     }
     let folder = paths.reports.join(id);
-    let ci_job = CiJob { id: id.to_owned(), attempt: options.attempt };
-    let record = BuildRecord { job: ci_job, arch: job.arch.join(","), exit: exit.code() };
+    let record = BuildRecord { job: ci_job(options, id), arch: job.arch.join(","), exit: exit.code() };
     let text = serde_json::to_string(&record).map_err(anyhow::Error::from)?;
     let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join(BuildRecord::FILE), text));
     written.with_context(|| format!("failed to write {}", folder.display())).or_exit(Exit::Infrastructure)?;

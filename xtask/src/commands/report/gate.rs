@@ -77,7 +77,14 @@ fn planned(options: &GateOptions, plan: &str) -> Result<(Vec<Child>, Expected), 
     let [results] = &options.runs[..] else {
         return Err(Failure::usage(anyhow!("--plan takes one folder, the one with the downloaded artifacts")));
     };
-    let bound = plan.bind(options.attempt, &downloaded(Path::new(results)).or_exit(Exit::Infrastructure)?);
+    let mut bound = plan.bind(options.attempt, &downloaded(Path::new(results)).or_exit(Exit::Infrastructure)?);
+    for (role, why) in bound.tolerated {
+        if options.additional && role == Role::Additional {
+            bound.refused.push(why);
+        } else {
+            progress::say(&why);
+        }
+    }
     let archs = |wanted: &dyn Fn(&PlannedJob) -> bool| -> BTreeSet<String> {
         plan.jobs.iter().filter(|job| wanted(job)).map(|job| job.arch.clone()).collect()
     };

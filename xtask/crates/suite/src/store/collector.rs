@@ -55,7 +55,8 @@ impl Collector {
 
     async fn from_now(store: Store, recorder: Recorder, names: Names) -> anyhow::Result<Collector> {
         let (initial, revision) = store.keys("", 0).await?;
-        recorder.meta(|meta| meta.initial = names.snapshots(initial));
+        let initial = names.snapshots(initial);
+        recorder.meta(|meta| meta.initial = initial);
         Ok(Collector::begin(store, recorder, names, revision))
     }
 
@@ -105,9 +106,10 @@ impl Collector {
         self.wait_for(revision, limit).await.context("the store's history is incomplete")?;
         let (last, _) = self.store.keys("", revision).await?;
         self.task.abort();
+        let last = self.names.snapshots(last);
         self.recorder.meta(|meta| {
             meta.last_rev = revision;
-            meta.last = self.names.snapshots(last);
+            meta.last = last;
         });
         Ok(())
     }
@@ -337,6 +339,20 @@ mod tests {
         assert_eq!(&*value(copied), b"");
         recorder.written("/registry/namespaces/ap-cc-x-qwert");
         assert!(names.shows(b"/registry/namespaces/ap-cc-x-qwert"), "an object without a namespace");
+    }
+
+    /// The recorder asks for the snapshots while it changes the history, and each snapshot asks the recorder.
+    #[test]
+    fn snapshots_of_a_run_are_recorded_without_a_deadlock() {
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let (names, recorder) = of_run();
+            let key = "/registry/configmaps/ap-cc-x-qwert/a".to_owned();
+            let kv = KeyValue { key, value: Vec::new(), create_rev: 1, mod_rev: 2, version: 1, lease: 0 };
+            recorder.meta(|meta| meta.initial = names.snapshots(vec![kv]));
+            ended.send(recorder.take().meta.initial.len()).unwrap();
+        });
+        assert_eq!(end.recv_timeout(Duration::from_secs(20)), Ok(1), "the recorder waits for itself");
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn self_hosted_machine_is_additional_and_never_alone() {
     let matrix = ask(|_| (), |matrix| matrix.unwrap());
     assert_eq!(matrix.of(Role::Additional).include.len(), 2);
     assert_eq!(matrix.tested().into_iter().collect::<Vec<_>>(), ["four", "one", "three", "two"]);
-    let plan = matrix.plan(3);
+    let plan = matrix.plan(3, Some("7".into()));
     assert_eq!((plan.attempt, plan.jobs.len()), (3, 6));
     assert_eq!(plan.job("two-vm-quick").unwrap().provider.as_deref(), Some("qemu"));
     // One that proves no more than GitHub's is not asked.
