@@ -12,6 +12,7 @@ pub(crate) fn worker() -> Worker {
             version: "0.13.0".into(),
             url: "https://example.org/binary-linux-riscv64.tar.gz".into(),
             sha256: "ab".repeat(32),
+            size: Size::AtMost(10_000),
         },
         jit: Secret::new("cGxhbnRlZA=="),
         packages: vec!["nodejs".into()],
