@@ -225,7 +225,7 @@ fn unlocked_command(command: &str) -> Option<String> {
             "cargo" if is_subcommand(next) && !LOCKED.contains(&next) && !own.contains(&"--locked") => {
                 return Some(format!("`cargo {next}` without --locked: it may change Cargo.lock"));
             }
-            "cargo-deny" if !own.contains(&"--locked") && !own[..index].contains(&"install") => {
+            "cargo-deny" if own.contains(&"check") && !own.contains(&"--locked") => {
                 return Some("`cargo-deny` without --locked: it may change Cargo.lock".into());
             }
             "pip" | "pip3" if ["install", "download"].contains(&next) && !own.contains(&"--require-hashes") => {

@@ -72,8 +72,8 @@ for device in $drive; do
     chown root:root "$device"
 done
 
-# The agent: this file and no other. Old versions of curl look only at the size that the server announces, so the kernel
-# limits the file as well.
+# The agent: this file and no other. In old versions --max-filesize looks only at the size that the server announces, so
+# the kernel limits the file as well.
 install -d -m 0700 -o {user} -g {user} {home}
 file=$(mktemp)
 (ulimit -f {kib}; curl --fail --silent --show-error --location --proto '=https' --proto-redir '=https' --retry 5 \

@@ -137,6 +137,7 @@ fn commands_that_resolve_versions_themselves_are_found() {
         "cargo +1.89 build --quiet --locked",
         "(cd \"$root\" && cargo build --locked --quiet) || exit 1",
         "bin/cargo-deny --locked check",
+        "step advisories .ci/advisories/run target/tools/bin/cargo-deny",
         "\"$python\" -m pip install --quiet --require-hashes --requirement x",
         "x/bin/pip install --require-hashes --requirement x && go install y@v1",
         "# cargo build, and pip install x",
