@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use harness::{Place, edit, entries, send, targets_copy, wait};
+use harness::{Place, architectures, catalogue, edit, entries, send, targets_copy, wait};
 use proc::RunDir;
 use proc::deadline::Probe;
 use rustix::process::Signal;
@@ -160,10 +160,9 @@ fn an_interrupt_in_the_suite_keeps_the_evidence_and_leaves_nothing() {
 
 /// This machine's architecture, and another one.
 fn host_and_foreign() -> (&'static str, &'static str) {
-    let catalogue = targets::Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets")).unwrap();
     let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
-    let host = catalogue.host_target(&machine).unwrap().name.clone();
-    let foreign = catalogue.targets.iter().map(|target| target.name.clone()).find(|name| *name != host).unwrap();
+    let host = catalogue().host_target(&machine).unwrap().name.clone();
+    let foreign = architectures().into_iter().find(|name| *name != host).unwrap();
     (host.leak(), foreign.leak())
 }
 

@@ -123,6 +123,9 @@ pub(crate) struct WorkerOptions {
     pub(crate) agent_url: Option<String>,
     #[arg(long, value_name = "SHA256", requires = "agent_url")]
     pub(crate) agent_sha256: Option<String>,
+    /// The size of that archive in bytes [default: at most `agent_limit` of targets/runners.yaml]
+    #[arg(long, value_name = "BYTES", requires = "agent_url", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) agent_size: Option<u64>,
     /// A package of the machine's distribution beside the usual ones; may be repeated
     #[arg(long = "package", value_name = "NAME")]
     pub(crate) packages: Vec<String>,

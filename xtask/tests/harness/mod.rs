@@ -212,6 +212,18 @@ pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
+/// What the checkout's `targets/` says.
+pub(crate) fn catalogue() -> targets::Catalogue {
+    targets::Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets")).unwrap()
+}
+
+/// The names of all targets, sorted: a new target file must need no edit of a test.
+pub(crate) fn architectures() -> Vec<String> {
+    let names: Vec<String> = catalogue().targets.into_iter().map(|target| target.name).collect();
+    assert!(names.len() >= 5, "only {names:?}");
+    names
+}
+
 /// A copy of the checkout's `targets/` that a test may break.
 pub(crate) fn targets_copy(to: &Path) {
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets"), to);

@@ -127,6 +127,14 @@ fn no_file_knows_the_machine_it_was_written_on() {
     no_faults(tree().iter().flat_map(|file| rules::machine_paths(file, here.as_deref())));
 }
 
+#[test]
+fn ci_installs_only_locked_versions() {
+    let ci = |file: &File| [".ci/", ".github/", "workflows/"].iter().any(|folder| file.path.starts_with(folder));
+    let files: Vec<File> = tree().into_iter().filter(ci).collect();
+    assert!(files.iter().any(|file| file.path == ".ci/run"), "found only {} files", files.len());
+    no_faults(files.iter().flat_map(|file| rules::unlocked(file, workflows::lint::unlocked)));
+}
+
 /// Fails with all faults, a line each.
 fn no_faults(faults: impl Iterator<Item = String>) {
     let faults: Vec<String> = faults.collect();

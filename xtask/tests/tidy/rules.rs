@@ -223,6 +223,22 @@ fn has_path(text: &str, place: &str) -> bool {
     })
 }
 
+/// What `rule` says of each line of shell; lines that end with `\` are one with the next.
+pub(crate) fn unlocked(file: &File, rule: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let (mut faults, mut joined, mut first) = (Vec::new(), String::new(), 1);
+    for (line, text) in numbered(file) {
+        if joined.is_empty() {
+            first = line;
+        }
+        joined.push_str(text.strip_suffix('\\').unwrap_or(text));
+        if !text.ends_with('\\') {
+            faults.extend(rule(&joined).map(|rule| fault(file, first, &rule)));
+            joined.clear();
+        }
+    }
+    faults
+}
+
 fn numbered(file: &File) -> impl Iterator<Item = (usize, &str)> {
     file.text.split('\n').enumerate().map(|(index, line)| (index + 1, line))
 }
@@ -355,6 +371,13 @@ mod tests {
             let faults = trailing_blanks(&file("a", bad));
             assert!(faults.len() == 1 && faults[0].starts_with(&format!("a:{line}: ")), "{bad:?}: {faults:?}");
         }
+    }
+
+    #[test]
+    fn lines_of_one_command_are_read_as_one() {
+        let rule = |line: &str| line.contains("bad").then(|| line.to_owned());
+        let found = unlocked(&file("a", "good\nx \\\n  bad \\\n  y\nbad\n"), rule);
+        assert_eq!(found, ["a:2: x   bad   y", "a:5: bad"]);
     }
 
     #[test]

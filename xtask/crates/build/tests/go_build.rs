@@ -7,13 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use build::{Plan, Request, build, plan};
-use model::{Artifact, BuildStep, ByteOrder, Component, ComponentSet, Components, ElfFacts, Release, Source, Target};
+use model::{Artifact, BuildStep, Component, ComponentSet, Components, Release, Source, Target};
 use xshell::{Shell, cmd};
 
 const LONG: Duration = Duration::from_secs(600);
-
-/// GOARCH, `e_machine`; all little endian and 64 bit.
-const ARCHES: [(&str, u16); 5] = [("amd64", 62), ("arm64", 183), ("ppc64le", 21), ("riscv64", 243), ("loong64", 258)];
 
 /// A folder with a set `hello` of two programs, and a cache.
 struct Fixture {
@@ -97,18 +94,9 @@ impl Fixture {
 }
 
 fn target(arch: &str) -> Target {
-    let (_, machine) = ARCHES.iter().find(|(name, _)| *name == arch).unwrap();
-    Target {
-        name: arch.into(),
-        title: arch.into(),
-        aliases: Vec::new(),
-        elf: ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: *machine },
-        go_env: BTreeMap::new(),
-        emulator: None,
-        machine: None,
-        component_env: BTreeMap::new(),
-        ci: None,
-    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets").join(format!("{arch}.yaml"));
+    serde_yaml::from_str(&fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())))
+        .unwrap()
 }
 
 fn host() -> String {

@@ -7,7 +7,7 @@
 
 mod scripts;
 
-use model::Secret;
+use model::{Secret, Size};
 use serde::Serialize;
 
 use crate::fault::Fault;
@@ -43,6 +43,8 @@ pub struct Agent {
     pub url: String,
     /// Lower-case hexadecimal.
     pub sha256: String,
+    /// Of the archive.
+    pub size: Size,
 }
 
 /// How an agent is started.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, anyhow, bail};
 use jiff::Timestamp;
+use model::Size;
 use proc::{interrupt, progress};
 
 use crate::http::{Client, Job};
@@ -102,6 +103,7 @@ impl<'a> Archive<'a> {
             let places = self.mirror.places(suite);
             let urls = places.iter().flat_map(|place| paths.iter().map(|path| place.url(path))).collect();
             let label = format!("the index of {suite} for {arch}");
+            let size = Size::Exact(size);
             let job = Job { label: label.clone(), urls, to: file.clone(), size, sha256: Some(sha256) };
             let gone = self.client()?.all(&label, &[job]).context(UPDATING)?;
             if !gone.is_empty() {

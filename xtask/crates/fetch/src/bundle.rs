@@ -98,6 +98,9 @@ fn take(
     if first.path()?.as_os_str() != MANIFEST {
         bail!("it does not begin with `{MANIFEST}`: it was not made by `cargo xtask fetch --bundle`");
     }
+    if first.size() > MANIFEST_LIMIT {
+        bail!("its manifest has {} bytes, more than {MANIFEST_LIMIT}", first.size());
+    }
     let mut text = String::new();
     first.take(MANIFEST_LIMIT).read_to_string(&mut text).context("its manifest is no text")?;
     let mut open = wanted(&text, locked)?;
@@ -108,6 +111,10 @@ fn take(
         let mut entry = entry?;
         let path = entry.path()?.to_string_lossy().into_owned();
         let pin = open.remove(&path).with_context(|| format!("`{path}` is not in its manifest, or there twice"))?;
+        let found = entry.size();
+        if found != pin.size {
+            bail!("{} {}: expected {} bytes, found {found}", pin.name, pin.version, pin.size);
+        }
         take_one(&mut entry, pin, options)?;
     }
     if let Some((_, pin)) = open.first_key_value() {
@@ -152,6 +159,9 @@ fn take_one(content: &mut impl Read, pin: &Pin, options: &Options) -> anyhow::Re
         }
         digest.update(&buffer[..count]);
         size += count as u64;
+        if size > pin.size {
+            bail!("{} {} has more than {} bytes", pin.name, pin.version, pin.size);
+        }
         let written = claim.file().write_all(&buffer[..count]);
         written.with_context(|| format!("failed to write {}: {}", claim.path().display(), store::hint()))?;
     }
@@ -193,6 +203,41 @@ mod tests {
         let plan = crate::plan(&fixture.target, &[&fixture.target], &fixture.options).unwrap();
         assert!(plan.is_empty(), "{plan}");
         assert_eq!(import_into(&fixture, &file), Ok(3), "once more does no harm");
+    }
+
+    /// A bundle with one package, whose file is `content`, at the size that a lock names.
+    fn with_package(fixture: &Fixture, pin: &Pin, content: &[u8]) -> PathBuf {
+        let mut tar = tar::Builder::new(Vec::new());
+        let manifest = format!("{} {} {} {} {}\n", pin.sha256, pin.size, pin.name, pin.version, pin.arch);
+        append(&mut tar, MANIFEST, manifest.len() as u64, manifest.as_bytes()).unwrap();
+        append(&mut tar, &name(&pin.sha256), content.len() as u64, content).unwrap();
+        let file = fixture.dir.path().join("made.tar");
+        fs::write(&file, tar.into_inner().unwrap()).unwrap();
+        file
+    }
+
+    #[test]
+    fn package_of_another_size_is_refused_before_it_is_written() {
+        let mut fixture = Fixture::new();
+        bundled(&mut fixture);
+        let lock = Lock::load(&sets::lock_file(&fixture.options.targets_dir, "x")).unwrap();
+        let pin = lock.sets.into_values().flat_map(|set| set.pins).next().unwrap();
+        let size = usize::try_from(pin.size).unwrap();
+        for (content, part) in [
+            (vec![0; 64 << 20], format!("{} bytes, found {}", pin.size, 64 << 20)),
+            (vec![0; size + 1], format!("{} bytes, found {}", pin.size, size + 1)),
+            (vec![0; size - 1], format!("{} bytes, found {}", pin.size, size - 1)),
+        ] {
+            let file = with_package(&fixture, &pin, &content);
+            let error = import_into(&fixture, &file).unwrap_err();
+            assert!(error.contains(&part), "{error}");
+            assert_eq!(fixture.cached("debian/pool").len(), 0, "files are left in the cache");
+        }
+        let mut endless = std::io::repeat(0).take(1 << 40);
+        let error = take_one(&mut endless, &pin, &fixture.options).unwrap_err().to_string();
+        assert!(error.contains(&format!("more than {} bytes", pin.size)), "{error}");
+        assert!(endless.limit() > (1 << 40) - pin.size - (1 << 20), "it was read beyond the size");
+        assert_eq!(fixture.cached("debian/pool").len(), 0, "files are left in the cache");
     }
 
     fn tar_of(name: &str) -> Vec<u8> {

@@ -14,9 +14,23 @@ use proc::interrupt;
 use crate::digest::Sha256;
 use proc::store;
 
+/// What a folder may grow to: a small archive can unpack to files that fill the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub(crate) bytes: u64,
+    /// Files, links and folders.
+    pub(crate) entries: u64,
+}
+
+/// Several times the largest set of packages that is unpacked here.
+const LIMIT: Limit = Limit { bytes: 8 << 30, entries: 500_000 };
+
 /// A folder that packages are unpacked into.
 pub(crate) struct Unpacker {
     root: PathBuf,
+    pub(crate) limit: Limit,
+    bytes: u64,
+    entries: u64,
     /// SHA-256 by path below the root.
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) links: BTreeSet<String>,
@@ -24,7 +38,7 @@ pub(crate) struct Unpacker {
 
 impl Unpacker {
     pub(crate) fn new(root: PathBuf) -> Unpacker {
-        Unpacker { root, files: BTreeMap::new(), links: BTreeSet::new() }
+        Unpacker { root, limit: LIMIT, bytes: 0, entries: 0, files: BTreeMap::new(), links: BTreeSet::new() }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -55,10 +69,35 @@ impl Unpacker {
 
     /// Writes a file that no package has as it is.
     pub(crate) fn write(&mut self, path: &str, content: &mut dyn Read, mode: u32) -> anyhow::Result<()> {
+        self.count_entry()?;
+        self.write_counted(path, content, mode)
+    }
+
+    fn write_counted(&mut self, path: &str, content: &mut dyn Read, mode: u32) -> anyhow::Result<()> {
         let to = self.place(path)?;
-        let digest = write(&to, content, mode)
+        // One byte more shows that there are more.
+        let mut bounded = content.take(self.limit.bytes - self.bytes + 1);
+        let (digest, size) = write(&to, &mut bounded, mode)
             .with_context(|| format!("failed to write {}: {}", to.display(), store::hint()))?;
+        self.count_bytes(size)?;
         self.files.insert(path.to_owned(), digest);
+        Ok(())
+    }
+
+    fn count_entry(&mut self) -> anyhow::Result<()> {
+        self.entries += 1;
+        if self.entries > self.limit.entries {
+            bail!("it unpacks to more than {} files", self.limit.entries);
+        }
+        Ok(())
+    }
+
+    fn count_bytes(&mut self, bytes: u64) -> anyhow::Result<()> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.limit.bytes {
+            self.bytes = self.limit.bytes;
+            bail!("it unpacks to more than {} bytes", self.limit.bytes);
+        }
         Ok(())
     }
 
@@ -67,8 +106,11 @@ impl Unpacker {
         for entry in archive.entries()? {
             interrupt::check()?;
             let mut entry = entry?;
+            self.count_entry()?;
             let path = inside(&entry.path()?, "")?;
             if path.is_empty() || !keep(&path) {
+                // It takes no disk, but time to decompress.
+                self.count_bytes(entry.size())?;
                 continue;
             }
             self.entry(&path, &mut entry).with_context(|| format!("the file `{path}` in it"))?;
@@ -84,7 +126,7 @@ impl Unpacker {
             tar::EntryType::Directory => {}
             tar::EntryType::Regular | tar::EntryType::Continuous => {
                 let mode = entry.header().mode()?;
-                self.write(path, entry, mode)?;
+                self.write_counted(path, entry, mode)?;
             }
             tar::EntryType::Symlink => {
                 let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -133,22 +175,23 @@ impl Unpacker {
     }
 }
 
-/// Writes a new file and returns its SHA-256; bits beyond read, write and execute are dropped.
-fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<String> {
+/// Writes a new file and returns its SHA-256 and size; bits beyond read, write and execute are dropped.
+fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<(String, u64)> {
     let failed = || format!("failed to write {}: {}", to.display(), store::hint());
     let mode = (mode & 0o755) | 0o600;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(to).with_context(failed)?;
     // A strict umask would give a disk that is made of the tree files which only root can read.
     file.set_permissions(Permissions::from_mode(mode)).with_context(failed)?;
-    let mut digest = Sha256::new();
+    let (mut digest, mut size) = (Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 16];
     loop {
         interrupt::check()?;
         let count = content.read(&mut buffer).context("it cannot be decompressed")?;
         if count == 0 {
-            return Ok(digest.hex());
+            return Ok((digest.hex(), size));
         }
         digest.update(&buffer[..count]);
+        size += count as u64;
         file.write_all(&buffer[..count]).with_context(failed)?;
     }
 }
@@ -281,6 +324,30 @@ mod tests {
         place.unpack(|tar| add(tar, "usr/a", b"file")).unwrap();
         assert_eq!(place.read("usr/a"), "file");
         assert!(place.tree.links.is_empty() && !place.tree.root().join("usr/b").exists());
+    }
+
+    #[test]
+    fn package_that_unpacks_to_too_much_is_refused() {
+        for (limit, part) in [
+            (Limit { bytes: 99, entries: 10 }, "more than 99 bytes"),
+            (Limit { bytes: 1000, entries: 1 }, "more than 1 files"),
+        ] {
+            let mut place = Place::new();
+            place.tree.limit = limit;
+            let error = place
+                .unpack(|tar| {
+                    add(tar, "usr/a", &[0; 60]);
+                    add(tar, "skipped/b", &[0; 60]);
+                })
+                .unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        let mut place = Place::new();
+        place.tree.limit = Limit { bytes: 120, entries: 2 };
+        place.unpack(|tar| ["usr/a", "usr/b"].iter().for_each(|path| add(tar, path, &[0; 60]))).unwrap();
+        // Files that are written without a package count as well.
+        let error = place.tree.write("c", &mut &b"x"[..], 0o644).unwrap_err();
+        assert!(format!("{error:#}").contains("unpacks to more than"), "{error:#}");
     }
 
     #[test]

@@ -1,21 +1,23 @@
 //! The Go toolchain, as the module `golang.org/toolchain`, with its hash pinned in `targets/go.lock`.
 //!
 //! The hash is that of the checksum database (`h1:`), over the content of all files, so it does not matter which proxy
-//! the module comes from, nor how that packs it.
+//! the module comes from. The size is that of the zip file, which every proxy serves unchanged; a download stops there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use model::Size;
 use proc::interrupt;
 use proc::progress::Phase;
 
 use crate::deb::Unpacker;
 use crate::digest::Sha256;
-use crate::http::{Client, Job};
+use crate::http::{Client, Job, human};
 use crate::tree::{self, Look};
 use crate::{Options, digest};
 
@@ -24,11 +26,18 @@ const MODULE: &str = "golang.org/toolchain";
 /// Programs in the module; a module has no modes.
 const PROGRAMS: [&str; 2] = ["bin/", "pkg/tool/"];
 
+/// Files of a toolchain. Go 1.26.8 has 11518, with 215335376 bytes.
+const MOST_FILES: usize = 50_000;
+/// Bytes of all files of a toolchain.
+const MOST_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 1 << 30 };
+
 /// A line of `go.lock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pin {
     version: String,
     arch: String,
+    /// Bytes of the module's zip file.
+    size: u64,
     hash: String,
 }
 
@@ -46,14 +55,14 @@ pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Opt
         return Ok(program(tree));
     }
     if options.offline {
-        bail!("{name} is not in the cache, and --offline forbids to download it (about 70 MiB)");
+        bail!("{name} is not in the cache, and --offline forbids to download it ({})", human(pin.size));
     }
     let zip = dir.with_extension(format!("{arch}.zip"));
     let Some(proxies) = proxy else {
         bail!("{name} is not in the cache, and no Go module proxy is known: set GOPROXY to one, or install Go");
     };
     let urls = addresses(proxies, &name)?;
-    let job = Job { label: name.clone(), urls, to: zip.clone(), size: 0, sha256: None };
+    let job = Job { label: name.clone(), urls, to: zip.clone(), size: Size::Exact(pin.size), sha256: None };
     if !Client::new()?.all(&name, std::slice::from_ref(&job))?.is_empty() {
         bail!("no proxy has {name}: {}", job.urls.join(", "));
     }
@@ -81,6 +90,11 @@ impl Pin {
     fn name(&self) -> String {
         format!("go{}.linux-{}", self.version, self.arch)
     }
+
+    /// In front of the path of each file in the zip file.
+    fn prefix(&self) -> String {
+        format!("{MODULE}@v0.0.1-{}/", self.name())
+    }
 }
 
 fn pin(arch: &str, needed: &str, targets_dir: &Path) -> anyhow::Result<Pin> {
@@ -98,11 +112,12 @@ fn pin(arch: &str, needed: &str, targets_dir: &Path) -> anyhow::Result<Pin> {
 fn parse(text: &str) -> anyhow::Result<Vec<Pin>> {
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     let pins = lines.map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
-        ["toolchain", version, arch, hash] if hash.starts_with("h1:") => {
+        ["toolchain", version, arch, size, hash] if hash.starts_with("h1:") => {
+            let size = size.parse().with_context(|| format!("`{line}`: `{size}` is not a number of bytes"))?;
             let [version, arch, hash] = [version, arch, hash].map(|word| (*word).to_owned());
-            Ok(Pin { version, arch, hash })
+            Ok(Pin { version, arch, size, hash })
         }
-        _ => bail!("`{line}` is not understood"),
+        _ => bail!("`{line}` is not `toolchain VERSION GOARCH BYTES h1:HASH`"),
     });
     pins.collect()
 }
@@ -123,29 +138,70 @@ fn addresses(proxies: &str, name: &str) -> anyhow::Result<Vec<String>> {
     Ok(urls)
 }
 
+/// Reads the zip file twice: nothing is written before the hash of its whole content is the one of the lock.
 fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Result<String> {
     let file = File::open(zip).with_context(|| format!("failed to read {}", zip.display()))?;
     let mut archive = zip::ZipArchive::new(file).context("it is no zip file")?;
-    let prefix = format!("{MODULE}@v0.0.1-go{}.linux-{}/", pin.version, pin.arch);
-    let mut digests = BTreeMap::new();
+    if archive.len() > MOST_FILES {
+        bail!("it unpacks to more than {MOST_FILES} files");
+    }
+    verify(&mut archive, pin)?;
+    let prefix = pin.prefix();
     for number in 0..archive.len() {
         interrupt::check()?;
         let mut entry = archive.by_index(number)?;
         let name = entry.name()?.into_owned();
-        let path = name.strip_prefix(&prefix).with_context(|| format!("`{name}` is not below {prefix}"))?;
-        if path.split('/').any(|part| ["", ".", ".."].contains(&part)) || !entry.is_file() {
-            bail!("`{name}` is no plain file");
-        }
+        let path = inside(&name, &prefix)?;
         let mode = if PROGRAMS.iter().any(|folder| path.starts_with(folder)) { 0o755 } else { 0o644 };
         tree.write(path, &mut entry, mode)?;
-        digests.insert(name.clone(), tree.files[path].clone());
+    }
+    restore_go_mods(tree)?;
+    Ok(String::new())
+}
+
+/// Compares the content of all files with the lock. Sizes in the zip file's directory are claims, so bytes are counted.
+fn verify(archive: &mut zip::ZipArchive<File>, pin: &Pin) -> anyhow::Result<()> {
+    let prefix = pin.prefix();
+    let (mut digests, mut bytes) = (BTreeMap::new(), 0);
+    let mut buffer = vec![0; 1 << 16];
+    for number in 0..archive.len() {
+        let mut entry = archive.by_index(number)?;
+        let name = entry.name()?.into_owned();
+        inside(&name, &prefix)?;
+        if !entry.is_file() {
+            bail!("`{name}` is no plain file");
+        }
+        let mut digest = Sha256::new();
+        loop {
+            interrupt::check()?;
+            let count = entry.read(&mut buffer).with_context(|| format!("`{name}` cannot be decompressed"))?;
+            if count == 0 {
+                break;
+            }
+            digest.update(&buffer[..count]);
+            bytes += count as u64;
+            if bytes > MOST_BYTES {
+                bail!("it unpacks to more than {MOST_BYTES} bytes");
+            }
+        }
+        if digests.insert(name.clone(), digest.hex()).is_some() {
+            bail!("`{name}` is in it twice");
+        }
     }
     let found = hash(&digests);
     if found != pin.hash {
         bail!("expected the hash {}, found {found}", pin.hash);
     }
-    restore_go_mods(tree)?;
-    Ok(String::new())
+    Ok(())
+}
+
+/// The path of a file of the module below its root.
+fn inside<'a>(name: &'a str, prefix: &str) -> anyhow::Result<&'a str> {
+    let path = name.strip_prefix(prefix).with_context(|| format!("`{name}` is not below {prefix}"))?;
+    if path.split('/').any(|part| ["", ".", ".."].contains(&part)) {
+        bail!("`{name}` is no plain file");
+    }
+    Ok(path)
 }
 
 /// A module cannot hold the go.mod of another one, so they are called `_go.mod` in it.
@@ -188,11 +244,19 @@ mod tests {
         hash(&files.iter().map(digest).collect())
     }
 
+    const ZIP: &str = "golang.org/toolchain/@v/v0.0.1-go1.26.8.linux-x.zip";
+
     fn fixture(files: &[(&str, &str)], hash: &str) -> Fixture {
+        let zip = zipped(files);
+        serving(&zip, zip.len(), hash)
+    }
+
+    /// A server with this zip, and a lock that names a size and a hash.
+    fn serving(zip: &[u8], size: usize, hash: &str) -> Fixture {
         let fixture = Fixture::new();
-        let path = "golang.org/toolchain/@v/v0.0.1-go1.26.8.linux-x.zip".to_owned();
-        fixture.server.shared.lock().unwrap().files.insert(path, zipped(files));
-        fs::write(fixture.options.targets_dir.join(LOCK), format!("# why\ntoolchain 1.26.8 x {hash}\n")).unwrap();
+        fixture.server.shared.lock().unwrap().files.insert(ZIP.to_owned(), zip.to_vec());
+        fs::write(fixture.options.targets_dir.join(LOCK), format!("# why\ntoolchain 1.26.8 x {size} {hash}\n"))
+            .unwrap();
         fixture
     }
 
@@ -230,6 +294,58 @@ mod tests {
         let error = fetched(&fixture, "1.26.0").unwrap_err();
         assert!([hash_of(&FILES), hash_of(&other)].iter().all(|hash| error.contains(hash)), "{error}");
         assert_eq!(fixture.cached("go").len(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn zip_of_another_size_is_refused() {
+        let zip = zipped(&FILES);
+        for (size, part) in [
+            (zip.len() - 1, format!("expected {} bytes, found more", zip.len() - 1)),
+            (zip.len() + 1, format!("ended after {} of {} bytes", zip.len(), zip.len() + 1)),
+        ] {
+            let fixture = serving(&zip, size, &hash_of(&FILES));
+            let error = fetched(&fixture, "1.26.0").unwrap_err();
+            assert!(error.contains(&part), "{error}");
+            assert_eq!(fixture.cached("go").len(), 0, "files are left in the cache");
+        }
+    }
+
+    #[test]
+    fn zip_bomb_is_refused_before_a_file_is_written() {
+        let many: Vec<String> = (0..=MOST_FILES).map(|number| format!("src/{number}")).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|path| (path.as_str(), "")).collect();
+        let large = "x".repeat(usize::try_from(MOST_BYTES).unwrap() / 4);
+        let large = ["a", "b", "c", "d", "e"].map(|path| (path, large.as_str()));
+        for (files, part) in [(&many[..], "files"), (&large[..], "bytes")] {
+            let fixture = fixture(files, &hash_of(&FILES));
+            let mut written = 0;
+            let zip = fixture.dir.path().join("bomb.zip");
+            fs::write(&zip, zipped(files)).unwrap();
+            let pin = pin("x", "1.26", &fixture.options.targets_dir).unwrap();
+            let error = tree::make(&fixture.options.cache.join("go/x"), "x", |tree| {
+                let unpacked = unpack(&zip, &pin, tree);
+                written = tree.files.len();
+                unpacked
+            });
+            let error = format!("{:#}", error.unwrap_err());
+            assert!(error.contains("unpacks to more than") && error.contains(part), "{error}");
+            assert_eq!(written, 0, "files were written before the refusal");
+            fetched(&fixture, "1.26").unwrap_err();
+            assert_eq!(fixture.cached("go").len(), 0, "files are left in the cache");
+        }
+    }
+
+    #[test]
+    fn content_is_verified_before_a_file_is_written() {
+        let mut other = FILES;
+        other[0].1 = "evil";
+        let fixture = fixture(&other, &hash_of(&FILES));
+        let zip = fixture.dir.path().join("other.zip");
+        fs::write(&zip, zipped(&other)).unwrap();
+        let pin = pin("x", "1.26", &fixture.options.targets_dir).unwrap();
+        let mut tree = Unpacker::new(fixture.dir.path().join("tree"));
+        unpack(&zip, &pin, &mut tree).unwrap_err();
+        assert!(!tree.root().exists(), "files were written before the refusal");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures::StreamExt;
+use model::Size;
 use proc::interrupt::{self, Interrupted};
 use proc::progress::Phase;
 use reqwest::StatusCode;
@@ -37,9 +38,8 @@ pub(crate) struct Job {
     /// Tried in order when one does not have the file.
     pub(crate) urls: Vec<String>,
     pub(crate) to: PathBuf,
-    /// Bytes; not looked at without a digest, or where it is 0: not known.
-    pub(crate) size: u64,
-    /// None: whoever unpacks it verifies it.
+    pub(crate) size: Size,
+    /// None: the code that unpacks it verifies its content first.
     pub(crate) sha256: Option<String>,
 }
 
@@ -132,7 +132,7 @@ impl Client {
     pub(crate) fn all(&self, what: &str, jobs: &[Job]) -> anyhow::Result<BTreeSet<PathBuf>> {
         let counts = Counts::default();
         let phase = Phase::start(format!("fetch {what}"));
-        let total: u64 = jobs.iter().map(|job| job.size).sum();
+        let total: u64 = jobs.iter().filter_map(|job| job.size.exact()).sum();
         let tell = || {
             let (files, bytes) = (counts.files.load(Ordering::Relaxed), counts.bytes.load(Ordering::Relaxed));
             let of = if total > 0 { format!(" of {}", human(total)) } else { String::new() };
@@ -216,8 +216,8 @@ impl Client {
         let (mut digest, mut size) = (Sha256::new(), 0);
         let mut sink = |chunk: &[u8]| {
             size += chunk.len() as u64;
-            if job.sha256.is_some() && job.size > 0 && size > job.size {
-                return Err(Fault::Altered(format!("expected {} bytes, found more", job.size)));
+            if let Some(why) = job.size.exceeded(size) {
+                return Err(Fault::Altered(why));
             }
             digest.update(chunk);
             counts.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
@@ -229,8 +229,8 @@ impl Client {
         let ended = self.read(url, &mut sink).await;
         let found = digest.hex();
         let ended = match (ended, &job.sha256) {
-            (Ok(()), Some(_)) if size < job.size => {
-                Err(Fault::Passing(format!("it ended after {size} of {} bytes", job.size)))
+            (Ok(()), _) if job.size.is_short(size) => {
+                Err(Fault::Passing(format!("it ended after {size} of {} bytes", job.size.most())))
             }
             (Ok(()), Some(expected)) if found != *expected => {
                 Err(Fault::Altered(format!("expected SHA-256 {expected}, found {found}")))

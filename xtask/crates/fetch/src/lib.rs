@@ -38,7 +38,7 @@ use std::path::PathBuf;
 
 use model::{Node, NodeImage};
 
-pub use agent::agent;
+pub use agent::{agent, agent_unpacks};
 pub use bundle::{bundle, import};
 pub use emulator::system as system_emulator;
 pub use go::{go_pinned, go_toolchain};

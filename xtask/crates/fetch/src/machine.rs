@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Context, bail};
-use model::{Machine, MachineFiles, Node, NodeImage, PackageUsed, Target};
+use model::{Machine, MachineFiles, Node, NodeImage, PackageUsed, Size, Target};
 use proc::progress::{self, Phase};
 
 use crate::archive::Archive;
@@ -311,7 +311,7 @@ fn download(
         label: label(pin),
         urls: archive.mirror.places(&pin.suite).iter().map(|place| place.url(&pin.path)).collect(),
         to: sets::pool_file(options, pin),
-        size: pin.size,
+        size: Size::Exact(pin.size),
         sha256: Some(pin.sha256.clone()),
     };
     let titles: Vec<&str> = open().map(|(piece, _)| piece.want.title.as_str()).collect();

@@ -19,7 +19,7 @@ pub struct Images {
     #[serde(default)]
     pub env: Vec<String>,
     pub images: Vec<ImageRecipe>,
-    /// Architectures of published images that are no targets.
+    /// Architectures of published images that are not targets. The file may also list targets; they are left out here.
     #[serde(default)]
     pub foreign: Vec<ForeignPlatform>,
     /// Programs for these are in images of any architecture.

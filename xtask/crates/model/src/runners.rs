@@ -14,6 +14,8 @@ pub struct RunnerData {
     pub providers: Vec<Provider>,
     /// Programs that take jobs from GitHub.
     pub agents: Vec<Agent>,
+    /// Bytes that an agent's archive may have if its size is not known.
+    pub agent_limit: u64,
     /// OpenStack clouds.
     pub clouds: Vec<Cloud>,
     /// Who gives the runners of `targets/matrix.yaml`, by their names, and how one is made.
@@ -55,6 +57,14 @@ pub struct Agent {
     pub downloads: BTreeMap<String, Download>,
 }
 
+/// The number of bytes of a file, as it is known before the download. Without a bound a server could fill the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    Exact(u64),
+    /// An upper limit, for a file whose size is not known.
+    AtMost(u64),
+}
+
 /// An archive with an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,6 +72,9 @@ pub struct Download {
     pub url: String,
     /// Of the archive, in lower-case hexadecimal digits.
     pub sha256: String,
+    /// Bytes of the archive. Without it `agent_limit` applies.
+    #[serde(default)]
+    pub size: Option<u64>,
 }
 
 /// An OpenStack cloud. Where it is and who may use it is in the user's `clouds.yaml` or environment, not here.
@@ -111,7 +124,42 @@ pub struct ServerShape {
     pub security_groups: Vec<String>,
 }
 
+impl Size {
+    /// A larger file is refused.
+    pub fn most(self) -> u64 {
+        match self {
+            Size::Exact(bytes) | Size::AtMost(bytes) => bytes,
+        }
+    }
+
+    pub fn exact(self) -> Option<u64> {
+        match self {
+            Size::Exact(bytes) => Some(bytes),
+            Size::AtMost(_) => None,
+        }
+    }
+
+    /// What is wrong with a file that has at least so many bytes.
+    pub fn exceeded(self, found: u64) -> Option<String> {
+        let expected = match self {
+            Size::Exact(bytes) => format!("{bytes} bytes"),
+            Size::AtMost(bytes) => format!("at most {bytes} bytes"),
+        };
+        (found > self.most()).then(|| format!("expected {expected}, found more"))
+    }
+
+    /// Whether bytes are missing in a file that ends after so many.
+    pub fn is_short(self, found: u64) -> bool {
+        self.exact().is_some_and(|bytes| found < bytes)
+    }
+}
+
 impl RunnerData {
+    /// The size of an agent's archive: the exact one where it is known.
+    pub fn agent_size(&self, known: Option<u64>) -> Size {
+        known.map_or(Size::AtMost(self.agent_limit), Size::Exact)
+    }
+
     pub fn provider(&self, name: &str) -> Option<&Provider> {
         self.providers.iter().find(|provider| provider.name == name)
     }

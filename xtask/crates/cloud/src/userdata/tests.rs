@@ -12,6 +12,7 @@ pub(crate) fn worker() -> Worker {
             version: "0.13.0".into(),
             url: "https://example.org/binary-linux-riscv64.tar.gz".into(),
             sha256: "ab".repeat(32),
+            size: Size::AtMost(10_000),
         },
         jit: Secret::new("cGxhbnRlZA=="),
         packages: vec!["nodejs".into()],
@@ -81,6 +82,7 @@ fn the_machine_is_closed_before_a_byte_is_fetched_and_ends_by_itself() {
         "systemctl start",
     ];
     assert!(order.map(at).is_sorted(), "{setup}");
+    assert!(setup.contains("(ulimit -f 10; curl ") && setup.contains("--max-filesize 10000 "), "{setup}");
     assert_eq!(config["power_state"]["mode"], "poweroff");
     assert_eq!(config["power_state"]["delay"], "+360");
     let end = file(&config, "/usr/local/sbin/archproof-runner-end")["content"].as_str().unwrap();

@@ -9,7 +9,7 @@ use crate::document::{Document, at};
 const LONGEST_TAG: usize = 128;
 
 /// Checks the images; `components` are None where their file has problems of its own.
-pub(crate) fn images(file: &mut Document<'_>, images: &Images, components: Option<&Components>, targets: &[&str]) {
+pub(crate) fn images(file: &mut Document<'_>, images: &Images, components: Option<&Components>) {
     let Images { registry, env, images, foreign, no_processors: _ } = images;
     file.require(is_host(registry), at!["registry"], "must be a registry's name, such as registry.example.org");
     for (i, variable) in env.iter().enumerate() {
@@ -25,7 +25,6 @@ pub(crate) fn images(file: &mut Document<'_>, images: &Images, components: Optio
     }
     for (i, platform) in foreign.iter().enumerate() {
         let (name, path) = (&platform.architecture, at!["foreign", i, "architecture"]);
-        file.require(!targets.contains(&name.as_str()), path, "is a target: its own file says what its programs are");
         if foreign[..i].iter().any(|earlier| earlier.architecture == *name) {
             file.refuse(path, format!("{name} has an entry already"));
         }

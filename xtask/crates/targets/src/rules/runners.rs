@@ -28,6 +28,7 @@ pub(crate) fn runners(
     for (i, agent) in content.agents.iter().enumerate() {
         check_agent(file, i, agent, architectures);
     }
+    file.require(content.agent_limit > 0, at!["agent_limit"], "must be a number of bytes above 0");
     let names: Vec<&str> = content.clouds.iter().map(|cloud| cloud.name.as_str()).collect();
     check_names(file, "clouds", "name", &names);
     for (i, cloud) in content.clouds.iter().enumerate() {
@@ -67,6 +68,8 @@ fn check_agent(file: &mut Document<'_>, i: usize, agent: &Agent, architectures: 
         let good = download.sha256.len() == 64 && download.sha256.chars().all(digits);
         let path = at!["agents", i, "downloads", arch, "sha256"];
         file.require(good, path, "must be a SHA-256: 64 digits of 0-9a-f");
+        let path = at!["agents", i, "downloads", arch, "size"];
+        file.require(download.size != Some(0), path, "must be the archive's size in bytes");
     }
 }
 

@@ -269,6 +269,7 @@ machines:
   - {runner: board, provider: house, agent: worker, max: 2, server: {cloud: sky, flavor: big, image: Debian}}
   - {runner: gift, provider: house}
 default_labels: {one: X1}
+agent_limit: 1000
 ";
 
 /// A change to one file and the lines that must come of it.

@@ -71,6 +71,18 @@ targets/runners.yaml:10:14: agents[0].downloads.two.url: must name version v1.2.
         ),
         (
             "runners.yaml",
+            &format!("{digest}\n"),
+            &format!("{digest}\n        size: 0\n"),
+            "targets/runners.yaml:12:15: agents[0].downloads.two.size: must be the archive's size in bytes",
+        ),
+        (
+            "runners.yaml",
+            "agent_limit: 1000",
+            "agent_limit: 0",
+            "targets/runners.yaml:19:14: agent_limit: must be a number of bytes above 0",
+        ),
+        (
+            "runners.yaml",
             "microversion: '2.79'",
             "microversion: latest",
             "targets/runners.yaml:13:31: clouds[0].microversion: must be a microversion, such as \"2.79\"",

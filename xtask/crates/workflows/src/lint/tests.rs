@@ -95,6 +95,21 @@ fn each_rule_is_broken_by_something() {
         ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask known $(id)", "step 2: \"$(\" in run"),
         ("run: cargo xtask known \"$ID\" --flag", "run: \"cargo xtask known\\ncargo x\"", "step 2: \"\\n\" in run"),
         ("run: cargo xtask known \"$ID\" --flag", "run: ./do-it", "step 2: must begin with one of: cargo, sudo"),
+        (
+            "run: cargo xtask known \"$ID\" --flag",
+            "run: pipx install x==1",
+            "step 2: must begin with one of: cargo, sudo",
+        ),
+        (
+            "run: cargo xtask known \"$ID\" --flag",
+            "run: cargo test -- --locked",
+            "step 2: `cargo test` without --locked",
+        ),
+        (
+            "run: cargo xtask known \"$ID\" --flag",
+            "run: target/tools/bin/pip install x==1",
+            "step 2: `pip install` without --require-hashes",
+        ),
         ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask gone", "`cargo xtask gone` is no command: no gone"),
         ("- run: cargo fmt", "- name: x", "job run, step 1: neither runs nor uses anything"),
         (
@@ -110,6 +125,42 @@ fn each_rule_is_broken_by_something() {
         assert!(faults.iter().any(|fault| fault.contains(expected)), "{to:?}: {faults:?}");
     }
     assert!(faults("a: [")[0].contains("is no YAML"));
+}
+
+#[test]
+fn commands_that_resolve_versions_themselves_are_found() {
+    for good in [
+        "cargo xtask ci --arch x",
+        "cargo fmt --all --check",
+        "cargo test --locked --workspace",
+        "step test cargo test --locked --workspace",
+        "cargo +1.89 build --quiet --locked",
+        "(cd \"$root\" && cargo build --locked --quiet) || exit 1",
+        "bin/cargo-deny --locked check",
+        "step advisories .ci/advisories/run target/tools/bin/cargo-deny",
+        "\"$python\" -m pip install --quiet --require-hashes --requirement x",
+        "x/bin/pip install --require-hashes --requirement x && go install y@v1",
+        "# cargo build, and pip install x",
+        "echo 'neither a cargo ship nor a pip'",
+    ] {
+        assert_eq!(unlocked(good), None, "{good}");
+    }
+    for (bad, expected) in [
+        ("cargo test --workspace", "`cargo test` without --locked"),
+        ("cargo test --workspace -- --locked", "`cargo test` without --locked"),
+        ("cargo build --locked && cargo run", "`cargo run` without --locked"),
+        ("(cd \"$root\" && cargo build --quiet) || exit 1", "`cargo build` without --locked"),
+        ("cargo install cargo-deny@0.20.2", "`cargo install` without --locked"),
+        ("cargo +1.89 clippy", "`cargo clippy` without --locked"),
+        ("bin/cargo-deny check", "`cargo-deny` without --locked"),
+        ("\"$python\" -m pip install x==1", "`pip install` without --require-hashes"),
+        ("x/bin/pip3 download x", "`pip3 download` without --require-hashes"),
+        ("pip install --require-hashes --requirement x; pip install y", "`pip install` without --require-hashes"),
+        ("pipx install zizmor==1.32.0", "`pipx` takes no hashes"),
+    ] {
+        let found = unlocked(bad).unwrap_or_default();
+        assert!(found.starts_with(expected), "{bad}: {found:?}");
+    }
 }
 
 /// A workflow that may write, called by others, with one step more.
