@@ -87,7 +87,7 @@ fn name(sha256: &str) -> String {
     format!("pool/{sha256}.deb")
 }
 
-fn take(
+pub(crate) fn take(
     mut bundle: tar::Archive<impl Read>,
     locked: &BTreeMap<String, Pin>,
     options: &Options,
@@ -107,6 +107,10 @@ fn take(
         phase.status(format!("{} of {total} packages", total - open.len()));
         let mut entry = entry?;
         let path = entry.path()?.to_string_lossy().into_owned();
+        // The holes of a sparse file are not in the bundle: 1 KiB would fill the disk.
+        if entry.header().entry_type() != tar::EntryType::Regular {
+            bail!("`{path}` is not a plain file");
+        }
         let pin = open.remove(&path).with_context(|| format!("`{path}` is not in its manifest, or there twice"))?;
         take_one(&mut entry, pin, options)?;
     }
@@ -152,6 +156,9 @@ fn take_one(content: &mut impl Read, pin: &Pin, options: &Options) -> anyhow::Re
         }
         digest.update(&buffer[..count]);
         size += count as u64;
+        if size > pin.size {
+            bail!("{} {} has more than its {} bytes", pin.name, pin.version, pin.size);
+        }
         let written = claim.file().write_all(&buffer[..count]);
         written.with_context(|| format!("failed to write {}: {}", claim.path().display(), store::hint()))?;
     }

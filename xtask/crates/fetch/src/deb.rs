@@ -14,9 +14,17 @@ use proc::interrupt;
 use crate::digest::Sha256;
 use proc::store;
 
+/// Bytes of one tree; a Go toolchain and a node have some 300 MB each.
+const LARGEST_TREE: u64 = 8 << 30;
+/// Bytes for the dictionary of a decompressor; `xz -9` needs 65 MiB.
+const DECOMPRESSOR_MEMORY: u64 = 256 << 20;
+
 /// A folder that packages are unpacked into.
 pub(crate) struct Unpacker {
     root: PathBuf,
+    /// Bytes that may be written, and those that were.
+    limit: u64,
+    written: u64,
     /// SHA-256 by path below the root.
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) links: BTreeSet<String>,
@@ -24,7 +32,12 @@ pub(crate) struct Unpacker {
 
 impl Unpacker {
     pub(crate) fn new(root: PathBuf) -> Unpacker {
-        Unpacker { root, files: BTreeMap::new(), links: BTreeSet::new() }
+        Unpacker::limited(root, LARGEST_TREE)
+    }
+
+    /// As [`Unpacker::new`], for at most so many bytes.
+    pub(crate) fn limited(root: PathBuf, limit: u64) -> Unpacker {
+        Unpacker { root, limit, written: 0, files: BTreeMap::new(), links: BTreeSet::new() }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -41,7 +54,9 @@ impl Unpacker {
             match name.trim_end_matches('/').strip_prefix("data.tar") {
                 None => {}
                 Some(".xz") => {
-                    let unpacked = self.data(liblzma::read::XzDecoder::new_multi_decoder(BufReader::new(entry)), keep);
+                    let unpacked = decompressed(BufReader::new(entry), self.limit)
+                        .map_err(anyhow::Error::from)
+                        .and_then(|data| self.data(data, keep));
                     return unpacked.with_context(|| format!("failed to unpack {}", deb.display()));
                 }
                 Some("") => {
@@ -56,13 +71,15 @@ impl Unpacker {
     /// Writes a file that no package has as it is.
     pub(crate) fn write(&mut self, path: &str, content: &mut dyn Read, mode: u32) -> anyhow::Result<()> {
         let to = self.place(path)?;
-        let digest = write(&to, content, mode)
+        let mut content = Limited { inner: content, left: self.limit - self.written, limit: self.limit };
+        let digest = write(&to, &mut content, mode)
             .with_context(|| format!("failed to write {}: {}", to.display(), store::hint()))?;
+        self.written = self.limit - content.left;
         self.files.insert(path.to_owned(), digest);
         Ok(())
     }
 
-    fn data(&mut self, data: impl Read, keep: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+    pub(crate) fn data(&mut self, data: impl Read, keep: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
         let mut archive = tar::Archive::new(data);
         for entry in archive.entries()? {
             interrupt::check()?;
@@ -130,6 +147,39 @@ impl Unpacker {
         self.files.remove(path);
         self.links.remove(path);
         Ok(to)
+    }
+}
+
+/// What `packed` holds, compressed by xz. A few KiB may ask for terabytes of output, and for gigabytes of memory.
+pub(crate) fn decompressed<'a>(packed: impl Read + 'a, limit: u64) -> std::io::Result<impl Read + 'a> {
+    let stream = liblzma::stream::Stream::new_stream_decoder(DECOMPRESSOR_MEMORY, liblzma::stream::CONCATENATED)?;
+    let inner = liblzma::read::XzDecoder::new_stream(packed, stream);
+    Ok(Limited { inner, left: limit, limit })
+}
+
+/// Fails where there is more to read than a limit.
+struct Limited<R> {
+    inner: R,
+    left: u64,
+    limit: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        if self.left == 0 {
+            // At the end of the content the limit does not matter.
+            return match self.inner.read(&mut [0])? {
+                0 => Ok(0),
+                _ => Err(std::io::Error::other(format!("it has more than {} bytes", self.limit))),
+            };
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let count = self.inner.read(&mut buffer[..most])?;
+        self.left -= count as u64;
+        Ok(count)
     }
 }
 

@@ -26,7 +26,7 @@ const PROGRAMS: [&str; 2] = ["bin/", "pkg/tool/"];
 
 /// A line of `go.lock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pin {
+pub(crate) struct Pin {
     version: String,
     arch: String,
     hash: String,
@@ -95,7 +95,7 @@ fn pin(arch: &str, needed: &str, targets_dir: &Path) -> anyhow::Result<Pin> {
     Ok(found.clone())
 }
 
-fn parse(text: &str) -> anyhow::Result<Vec<Pin>> {
+pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<Pin>> {
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     let pins = lines.map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["toolchain", version, arch, hash] if hash.starts_with("h1:") => {
@@ -123,7 +123,7 @@ fn addresses(proxies: &str, name: &str) -> anyhow::Result<Vec<String>> {
     Ok(urls)
 }
 
-fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Result<String> {
+pub(crate) fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Result<String> {
     let file = File::open(zip).with_context(|| format!("failed to read {}", zip.display()))?;
     let mut archive = zip::ZipArchive::new(file).context("it is no zip file")?;
     let prefix = format!("{MODULE}@v0.0.1-go{}.linux-{}/", pin.version, pin.arch);
@@ -156,6 +156,12 @@ fn restore_go_mods(tree: &mut Unpacker) -> anyhow::Result<()> {
         tree.write(&path.replace("/_go.mod", "/go.mod"), &mut file, 0o644)?;
     }
     Ok(())
+}
+
+/// A pin that no archive fits.
+pub(crate) fn any_pin() -> Pin {
+    let [version, arch, hash] = ["1", "x", "h1:"].map(str::to_owned);
+    Pin { version, arch, hash }
 }
 
 /// `h1:` as golang.org/x/mod/sumdb/dirhash defines it: over a line for each file, in the order of their names.

@@ -3,4 +3,11 @@
 use crate::audit::fuzzed;
 
 #[doc(hidden)]
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("images-unpack", fuzzed::unpack)];
+pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("images-archive", fuzzed::archive),
+    ("images-docker", fuzzed::docker),
+    ("images-files", fuzzed::files),
+    ("images-layer", fuzzed::layer),
+    ("images-oci", fuzzed::oci),
+    ("images-unpack", fuzzed::unpack),
+];
