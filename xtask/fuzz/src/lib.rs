@@ -10,8 +10,19 @@ use std::path::{Path, PathBuf};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The tables of the areas.
-const AREAS: &[&[Target]] =
-    &[build::fuzzing::TARGETS, fetch::fuzzing::TARGETS, images::fuzzing::TARGETS, openpgp::fuzzing::TARGETS];
+const AREAS: &[&[Target]] = &[
+    boot::fuzzing::TARGETS,
+    build::fuzzing::TARGETS,
+    cloud::fuzzing::TARGETS,
+    fetch::fuzzing::TARGETS,
+    images::fuzzing::TARGETS,
+    judge::fuzzing::TARGETS,
+    mutate::fuzzing::TARGETS,
+    openpgp::fuzzing::TARGETS,
+    report::fuzzing::TARGETS,
+    runner::fuzzing::TARGETS,
+    suite::fuzzing::TARGETS,
+];
 
 /// All targets, in the order of the areas.
 pub fn targets() -> impl Iterator<Item = Target> {

@@ -56,7 +56,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("mutate", &["model", "tls"]),
     ("runner", &["model", "proc", "tls"]),
     ("workflows", &["model"]),
-    ("fuzz", &["build", "fetch", "images", "openpgp"]),
+    ("fuzz", &["boot", "build", "cloud", "fetch", "images", "judge", "mutate", "openpgp", "report", "runner", "suite"]),
     (
         "xtask",
         &[
