@@ -4,7 +4,9 @@ mod build;
 mod cluster;
 mod doctor;
 mod fetch;
+mod fuzz;
 mod images;
+mod internal;
 mod look;
 mod machines;
 mod provider;
@@ -28,9 +30,11 @@ pub(crate) use build::BuildOptions;
 pub(crate) use cluster::{KubectlOptions, LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use fetch::FetchOptions;
+pub(crate) use fuzz::FuzzOptions;
 pub(crate) use images::{
     FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesNodeOptions, ImagesOptions,
 };
+pub(crate) use internal::{SuperviseOptions, WayOutOptions};
 pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use machines::*;
 pub(crate) use provider::{ClusterArg, MachineOptions, ProviderArg, ProviderOptions, QemuArg};
@@ -112,32 +116,14 @@ pub(crate) enum Command {
     Runner(RunnerOptions),
     /// Measure the harness against floors taken in the same run
     Bench(BenchOptions),
+    /// Run generated inputs through everything that reads foreign data
+    Fuzz(FuzzOptions),
     /// Carry a connection of a guest to this machine; for QEMU only
     #[command(hide = true)]
     WayOut(WayOutOptions),
     /// Run a program and end it with everything that it has started; for `runner up --local` only
     #[command(hide = true)]
     Supervise(SuperviseOptions),
-}
-
-/// The words of `proc::supervisor::Order`.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct SuperviseOptions {
-    #[arg(long, value_name = "PID")]
-    pub(crate) parent: i32,
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) grace: u64,
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cgroup: Option<PathBuf>,
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
-    pub(crate) command: Vec<OsString>,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct WayOutOptions {
-    /// Holds the port
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
 }
 
 /// Folders, for all commands.

@@ -80,6 +80,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::List(options) => commands::checks::list(paths, &options),
         Command::Explain(options) => commands::checks::explain(&options),
         Command::Bench(options) => commands::bench::run(&paths()?, &options),
+        Command::Fuzz(options) => commands::fuzz::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
         Command::Matrix(options) => {
             commands::matrix::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options)

@@ -42,6 +42,9 @@ type request struct {
 	Late       int64 `json:"late_millis"`
 }
 
+// longestRead is the most bytes of a file that one answer holds; the harness takes no longer answer.
+const longestRead = 4 << 20
+
 // message is a line of JSON to the harness.
 type message map[string]any
 
@@ -256,6 +259,10 @@ func writeFile(path string, mode os.FileMode, data string) error {
 // readFile gives the next bytes of a file from an offset on, at most length: where they are, after a hole, and the size of
 // the whole. Behind the last ones it gives none.
 func readFile(path string, offset, length int64) (message, []byte, error) {
+	// A panic here is a panic of the first process, and with it the end of the machine.
+	if offset < 0 || length < 0 {
+		return nil, nil, fmt.Errorf("read %s: the offset %d and the length %d must not be negative", path, offset, length)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -276,7 +283,7 @@ func readFile(path string, offset, length int64) (message, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	buffer := make([]byte, min(length, end-begin))
+	buffer := make([]byte, min(length, end-begin, longestRead))
 	n, err := file.ReadAt(buffer, begin)
 	if err != nil && err != io.EOF {
 		return nil, nil, err

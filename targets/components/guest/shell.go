@@ -96,18 +96,21 @@ func shell(all *components) {
 	}
 }
 
-// begin starts the program of a session.
-func begin(all *components, to *frames, name string, w *wish) (*session, error) {
-	arguments := []string{"sh"}
+// arguments gives the words that the shell is started with.
+func (w *wish) arguments() []string {
 	switch len(w.Command) {
 	case 0:
-		arguments = append(arguments, "-l")
+		return []string{"sh", "-l"}
 	case 1:
-		arguments = append(arguments, "-c", w.Command[0])
+		return []string{"sh", "-c", w.Command[0]}
 	default:
 		// Through the shell, which knows the programs that are all in one.
-		arguments = append(append(arguments, "-c", `"$@"`, "sh"), w.Command...)
+		return append([]string{"sh", "-c", `"$@"`, "sh"}, w.Command...)
 	}
+}
+
+// begin starts the program of a session.
+func begin(all *components, to *frames, name string, w *wish) (*session, error) {
 	environment := []string{"PATH=/bin", "HOME=/root", "PS1=" + runtime.GOARCH + `:\w# `}
 	var ends *streams
 	var err error
@@ -121,7 +124,7 @@ func begin(all *components, to *frames, name string, w *wish) (*session, error) 
 		return nil, err
 	}
 	process, err := all.register(name, func() (int, error) {
-		return syscall.ForkExec("/bin/busybox", arguments, &syscall.ProcAttr{
+		return syscall.ForkExec("/bin/busybox", w.arguments(), &syscall.ProcAttr{
 			Dir:   "/root",
 			Env:   environment,
 			Files: []uintptr{uintptr(ends.inside[0]), uintptr(ends.inside[1]), uintptr(ends.inside[2])},

@@ -9,6 +9,7 @@ pub(crate) mod ci;
 pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod fetch;
+pub(crate) mod fuzz;
 pub(crate) mod images;
 pub(crate) mod inspect;
 pub(crate) mod kept;

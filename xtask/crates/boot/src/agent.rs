@@ -363,11 +363,24 @@ impl Shared {
     }
 }
 
+/// The ends of components that a channel reports, with the length of each message's bytes. For the fuzz crate.
+pub(crate) fn reported(channel: &[u8]) -> (Result<(), String>, Vec<usize>, usize) {
+    let shared = Shared::default();
+    let mut lengths = Vec::new();
+    let read = read_lines(channel, |line, bytes| {
+        lengths.push(bytes.len());
+        shared.said(&line, bytes, &mut BTreeMap::new());
+        shared.answered(line, bytes);
+    });
+    let ended = shared.ended.lock().unwrap_or_else(|e| e.into_inner()).len();
+    (read, lengths, ended)
+}
+
 /// Calls `each` with every line and the bytes that it announces, until the channel is closed.
 ///
 /// # Errors
 /// A message that is longer than any that the protocol has: the other side must not decide how much memory this one needs.
-fn read_lines(from: UnixStream, mut each: impl FnMut(Value, &[u8])) -> Result<(), String> {
+fn read_lines(from: impl Read, mut each: impl FnMut(Value, &[u8])) -> Result<(), String> {
     let mut lines = BufReader::with_capacity(1 << 16, from);
     let mut line = Vec::new();
     let mut bytes = Vec::new();

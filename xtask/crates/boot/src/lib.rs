@@ -10,6 +10,8 @@ mod component;
 mod execution;
 pub mod existing;
 mod flags;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 pub mod kind;
 mod kubeconfig;

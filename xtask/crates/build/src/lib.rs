@@ -9,6 +9,8 @@ mod cache;
 mod checkout;
 mod digest;
 mod elf;
+#[doc(hidden)]
+pub mod fuzzing;
 mod go;
 mod job;
 mod module;

@@ -67,8 +67,8 @@ pub struct ServerFault {
 }
 
 #[derive(Deserialize)]
-struct Page {
-    servers: Vec<Server>,
+pub(crate) struct Page {
+    pub(crate) servers: Vec<Server>,
     #[serde(default)]
     servers_links: Vec<Value>,
 }
@@ -165,14 +165,7 @@ impl<'a> Compute<'a> {
     /// The id of a flavor given by name or id.
     pub fn flavor(&self, name: &str) -> Result<String, Fault> {
         let call = versioned(Call::get(format!("Nova: the flavor `{name}`"), flavors_url(&self.url)), self.version);
-        let answer = self.session.call(&call)?;
-        let flavors: Vec<&Value> = answer["flavors"].as_array().into_iter().flatten().collect();
-        let fits = |flavor: &&&Value| flavor["name"] == name || flavor["id"] == name;
-        let found = flavors.iter().find(fits).and_then(|flavor| flavor["id"].as_str());
-        found.map(str::to_owned).ok_or_else(|| {
-            let names: Vec<&str> = flavors.iter().filter_map(|flavor| flavor["name"].as_str()).collect();
-            Fault::config(format!("the cloud has no flavor `{name}`; it has: {}", names.join(", ")))
-        })
+        flavor_in(&self.session.call(&call)?, name)
     }
 
     /// The id goes into a path.
@@ -195,6 +188,16 @@ impl Server {
             _ => None,
         }
     }
+}
+
+pub(crate) fn flavor_in(answer: &Value, name: &str) -> Result<String, Fault> {
+    let flavors: Vec<&Value> = answer["flavors"].as_array().into_iter().flatten().collect();
+    let fits = |flavor: &&&Value| flavor["name"] == name || flavor["id"] == name;
+    let found = flavors.iter().find(fits).and_then(|flavor| flavor["id"].as_str());
+    found.map(str::to_owned).ok_or_else(|| {
+        let names: Vec<&str> = flavors.iter().filter_map(|flavor| flavor["name"].as_str()).collect();
+        Fault::config(format!("the cloud has no flavor `{name}`; it has: {}", names.join(", ")))
+    })
 }
 
 pub(crate) fn flavors_url(base: &Url) -> Url {
@@ -248,7 +251,7 @@ fn versioned(call: Call, version: Option<Microversion>) -> Call {
 }
 
 /// The document of the endpoint's version; some clouds have the project behind it.
-fn version_url(endpoint: &Url, project: Option<&str>) -> Url {
+pub(crate) fn version_url(endpoint: &Url, project: Option<&str>) -> Url {
     let path = endpoint.path().trim_end_matches('/');
     let own = project.and_then(|project| path.strip_suffix(project)).unwrap_or(path);
     let mut url = endpoint.clone();

@@ -6,6 +6,8 @@
 pub mod compute;
 pub mod config;
 mod fault;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod keystone;
 pub mod lookup;

@@ -23,7 +23,10 @@ pub struct Image {
 /// The newest active image of this name; or with this id.
 pub fn image(session: &Session, name: &str) -> Result<Image, Fault> {
     let call = images_call(&session.endpoint("image")?, name);
-    let answer = session.call(&call)?;
+    newest(&session.call(&call)?, name)
+}
+
+pub(crate) fn newest(answer: &Value, name: &str) -> Result<Image, Fault> {
     let images: Vec<&Value> = answer["images"].as_array().into_iter().flatten().collect();
     // The server sorts, but an old one may not know how.
     let newest = images.iter().max_by_key(|image| image["created_at"].as_str().unwrap_or_default());
@@ -49,7 +52,10 @@ pub fn security_group(session: &Session, name: &str) -> Result<String, Fault> {
 }
 
 fn one(session: &Session, path: &str, what: &str, name: &str) -> Result<String, Fault> {
-    let answer = session.call(&neutron_call(&session.endpoint("network")?, path, what, name))?;
+    only(&session.call(&neutron_call(&session.endpoint("network")?, path, what, name))?, path, what, name)
+}
+
+pub(crate) fn only(answer: &Value, path: &str, what: &str, name: &str) -> Result<String, Fault> {
     let found: Vec<&str> = answer[path.replace('-', "_")]
         .as_array()
         .into_iter()

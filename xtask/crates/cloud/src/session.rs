@@ -170,6 +170,14 @@ fn refused(call: &Call, answer: &Answer, token: Option<&Secret>) -> Outcome {
     }
 }
 
+/// The message of a refused answer, for the fuzz crate.
+pub(crate) fn message(call: &Call, answer: &Answer, token: &Secret) -> String {
+    match refused(call, answer, Some(token)) {
+        Outcome::Stale(fault) | Outcome::Passing(fault, _) | Outcome::Refused(fault) => fault.text,
+        Outcome::Done(_) => String::new(),
+    }
+}
+
 /// "Nova: create the server `x`: POST https://… was answered 403 Forbidden: Quota exceeded (request req-1)".
 fn described(call: &Call, answer: &Answer, token: Option<&Secret>) -> String {
     let said = answer.said();

@@ -17,8 +17,11 @@ use crate::mirror::{Mirror, Place};
 use crate::packages::Index;
 use crate::record::Record;
 use crate::release::Release;
-use crate::{Options, digest};
+use crate::{Options, deb, digest};
 use proc::store;
+
+/// Bytes; Debian's largest one of an architecture has 60 000 000.
+const LARGEST_INDEX: u64 = 1 << 30;
 
 /// An index, or why there is none.
 type Known = Result<Rc<Index>, Rc<str>>;
@@ -112,7 +115,7 @@ impl<'a> Archive<'a> {
         }
         let mut text = String::new();
         let compressed = std::fs::File::open(&file).with_context(|| format!("failed to read {}", file.display()))?;
-        let read = liblzma::read::XzDecoder::new_multi_decoder(compressed).read_to_string(&mut text);
+        let read = deb::decompressed(compressed, LARGEST_INDEX).and_then(|mut index| index.read_to_string(&mut text));
         read.with_context(|| format!("{} is no index", file.display()))?;
         Ok(text)
     }

@@ -87,7 +87,7 @@ fn name(sha256: &str) -> String {
     format!("pool/{sha256}.deb")
 }
 
-fn take(
+pub(crate) fn take(
     mut bundle: tar::Archive<impl Read>,
     locked: &BTreeMap<String, Pin>,
     options: &Options,
@@ -110,6 +110,10 @@ fn take(
         phase.status(format!("{} of {total} packages", total - open.len()));
         let mut entry = entry?;
         let path = entry.path()?.to_string_lossy().into_owned();
+        // The holes of a sparse file are not in the bundle: 1 KiB would fill the disk.
+        if entry.header().entry_type() != tar::EntryType::Regular {
+            bail!("`{path}` is not a plain file");
+        }
         let pin = open.remove(&path).with_context(|| format!("`{path}` is not in its manifest, or there twice"))?;
         let found = entry.size();
         if found != pin.size {

@@ -16,7 +16,7 @@ use crate::tree::{self, Look};
 use proc::store;
 
 /// Kinds of entries: a folder below the cache, each thing in it an entry, and what it is.
-const KINDS: [(&str, &str); 11] = [
+const KINDS: [(&str, &str); 12] = [
     ("components", "built component"),
     ("modules", "resolved release"),
     ("go", "Go toolchain"),
@@ -26,6 +26,7 @@ const KINDS: [(&str, &str); 11] = [
     ("images", "OCI images"),
     ("disks", "disk"),
     (SNAPSHOTS, "memory snapshot"),
+    ("fuzz", "fuzzing"),
     ("clusters", "kept cluster"),
     (RUN, "running"),
 ];
@@ -212,6 +213,7 @@ fn title(kind: &str, path: &Path) -> Option<String> {
         }
         "disks" => Some(fs::read_to_string(path.join("title")).ok()?.trim().to_owned()),
         "debian/trees" => tree::title(path),
+        "fuzz" => Some(format!("{} of fuzzing", path.file_stem()?.to_string_lossy())),
         "debian/pool" => None,
         _ => Some(path.file_name()?.to_string_lossy().into_owned()),
     }

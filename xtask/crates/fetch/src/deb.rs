@@ -24,6 +24,8 @@ pub(crate) struct Limit {
 
 /// Several times the largest set of packages that is unpacked here.
 const LIMIT: Limit = Limit { bytes: 8 << 30, entries: 500_000 };
+/// Bytes for the dictionary of a decompressor; `xz -9` needs 65 MiB.
+const DECOMPRESSOR_MEMORY: u64 = 256 << 20;
 
 /// A folder that packages are unpacked into.
 pub(crate) struct Unpacker {
@@ -38,7 +40,12 @@ pub(crate) struct Unpacker {
 
 impl Unpacker {
     pub(crate) fn new(root: PathBuf) -> Unpacker {
-        Unpacker { root, limit: LIMIT, bytes: 0, entries: 0, files: BTreeMap::new(), links: BTreeSet::new() }
+        Unpacker::limited(root, LIMIT)
+    }
+
+    /// As [`Unpacker::new`], within another limit.
+    pub(crate) fn limited(root: PathBuf, limit: Limit) -> Unpacker {
+        Unpacker { root, limit, bytes: 0, entries: 0, files: BTreeMap::new(), links: BTreeSet::new() }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -55,7 +62,9 @@ impl Unpacker {
             match name.trim_end_matches('/').strip_prefix("data.tar") {
                 None => {}
                 Some(".xz") => {
-                    let unpacked = self.data(liblzma::read::XzDecoder::new_multi_decoder(BufReader::new(entry)), keep);
+                    let unpacked = decompressed(BufReader::new(entry), self.limit.bytes)
+                        .map_err(anyhow::Error::from)
+                        .and_then(|data| self.data(data, keep));
                     return unpacked.with_context(|| format!("failed to unpack {}", deb.display()));
                 }
                 Some("") => {
@@ -101,7 +110,7 @@ impl Unpacker {
         Ok(())
     }
 
-    fn data(&mut self, data: impl Read, keep: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+    pub(crate) fn data(&mut self, data: impl Read, keep: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
         let mut archive = tar::Archive::new(data);
         for entry in archive.entries()? {
             interrupt::check()?;
@@ -172,6 +181,39 @@ impl Unpacker {
         self.files.remove(path);
         self.links.remove(path);
         Ok(to)
+    }
+}
+
+/// What `packed` holds, compressed by xz. A few KiB may ask for terabytes of output, and for gigabytes of memory.
+pub(crate) fn decompressed<'a>(packed: impl Read + 'a, limit: u64) -> std::io::Result<impl Read + 'a> {
+    let stream = liblzma::stream::Stream::new_stream_decoder(DECOMPRESSOR_MEMORY, liblzma::stream::CONCATENATED)?;
+    let inner = liblzma::read::XzDecoder::new_stream(packed, stream);
+    Ok(Limited { inner, left: limit, limit })
+}
+
+/// Fails where there is more to read than a limit.
+struct Limited<R> {
+    inner: R,
+    left: u64,
+    limit: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        if self.left == 0 {
+            // At the end of the content the limit does not matter.
+            return match self.inner.read(&mut [0])? {
+                0 => Ok(0),
+                _ => Err(std::io::Error::other(format!("it has more than {} bytes", self.limit))),
+            };
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let count = self.inner.read(&mut buffer[..most])?;
+        self.left -= count as u64;
+        Ok(count)
     }
 }
 

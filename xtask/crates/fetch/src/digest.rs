@@ -31,7 +31,6 @@ impl Sha256 {
     }
 }
 
-#[cfg(test)]
 pub(crate) fn of_bytes(bytes: &[u8]) -> String {
     let mut digest = Sha256::new();
     digest.update(bytes);

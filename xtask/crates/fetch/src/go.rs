@@ -33,7 +33,7 @@ const MOST_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
 /// A line of `go.lock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pin {
+pub(crate) struct Pin {
     version: String,
     arch: String,
     /// Bytes of the module's zip file.
@@ -109,7 +109,7 @@ fn pin(arch: &str, needed: &str, targets_dir: &Path) -> anyhow::Result<Pin> {
     Ok(found.clone())
 }
 
-fn parse(text: &str) -> anyhow::Result<Vec<Pin>> {
+pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<Pin>> {
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     let pins = lines.map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["toolchain", version, arch, size, hash] if hash.starts_with("h1:") => {
@@ -139,7 +139,7 @@ fn addresses(proxies: &str, name: &str) -> anyhow::Result<Vec<String>> {
 }
 
 /// Reads the zip file twice: nothing is written before the hash of its whole content is the one of the lock.
-fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Result<String> {
+pub(crate) fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Result<String> {
     let file = File::open(zip).with_context(|| format!("failed to read {}", zip.display()))?;
     let mut archive = zip::ZipArchive::new(file).context("it is no zip file")?;
     if archive.len() > MOST_FILES {
@@ -159,15 +159,23 @@ fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Result<String> 
     Ok(String::new())
 }
 
-/// Compares the content of all files with the lock. Sizes in the zip file's directory are claims, so bytes are counted.
+/// Compares the content of all files with the lock.
 fn verify(archive: &mut zip::ZipArchive<File>, pin: &Pin) -> anyhow::Result<()> {
-    let prefix = pin.prefix();
+    let found = content_hash(archive, &pin.prefix())?;
+    if found != pin.hash {
+        bail!("expected the hash {}, found {found}", pin.hash);
+    }
+    Ok(())
+}
+
+/// Sizes in the zip file's directory are claims, so bytes are counted.
+fn content_hash(archive: &mut zip::ZipArchive<File>, prefix: &str) -> anyhow::Result<String> {
     let (mut digests, mut bytes) = (BTreeMap::new(), 0);
     let mut buffer = vec![0; 1 << 16];
     for number in 0..archive.len() {
         let mut entry = archive.by_index(number)?;
         let name = entry.name()?.into_owned();
-        inside(&name, &prefix)?;
+        inside(&name, prefix)?;
         if !entry.is_file() {
             bail!("`{name}` is no plain file");
         }
@@ -188,11 +196,7 @@ fn verify(archive: &mut zip::ZipArchive<File>, pin: &Pin) -> anyhow::Result<()> 
             bail!("`{name}` is in it twice");
         }
     }
-    let found = hash(&digests);
-    if found != pin.hash {
-        bail!("expected the hash {}, found {found}", pin.hash);
-    }
-    Ok(())
+    Ok(hash(&digests))
 }
 
 /// The path of a file of the module below its root.
@@ -212,6 +216,14 @@ fn restore_go_mods(tree: &mut Unpacker) -> anyhow::Result<()> {
         tree.write(&path.replace("/_go.mod", "/go.mod"), &mut file, 0o644)?;
     }
     Ok(())
+}
+
+/// A pin that no archive fits.
+pub(crate) fn pin_of(zip: &Path) -> anyhow::Result<Pin> {
+    let [version, arch, hash] = ["1", "x", "h1:"].map(str::to_owned);
+    let mut pin = Pin { version, arch, size: std::fs::metadata(zip)?.len(), hash };
+    pin.hash = content_hash(&mut zip::ZipArchive::new(File::open(zip)?)?, &pin.prefix())?;
+    Ok(pin)
 }
 
 /// `h1:` as golang.org/x/mod/sumdb/dirhash defines it: over a line for each file, in the order of their names.

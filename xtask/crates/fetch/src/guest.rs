@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use model::{Machine, Node};
 use serde::{Deserialize, Serialize};
 
-use crate::deb::Unpacker;
+use crate::deb::{self, Unpacker};
 use crate::elf;
 use crate::tree::Tree;
 
@@ -17,6 +17,8 @@ use crate::tree::Tree;
 pub(crate) const BUSYBOX_PACKAGE: &str = "busybox-static";
 const BUSYBOX: &str = "usr/bin/busybox";
 const MODULES: &str = "usr/lib/modules/";
+/// Bytes; the largest ones of Debian's kernels have 15 000 000.
+const LARGEST_MODULE: u64 = 256 << 20;
 
 /// What is noted about a tree: paths below its root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -203,7 +205,7 @@ impl Order<'_> {
 }
 
 /// The `depends=` entry of a module's `.modinfo`; Debian's packages have no modules.dep, depmod makes it.
-fn depends(module: &[u8]) -> anyhow::Result<Vec<String>> {
+pub(crate) fn depends(module: &[u8]) -> anyhow::Result<Vec<String>> {
     let info = elf::section(module, ".modinfo")?;
     let entries = info.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let names: Vec<String> = entries
@@ -219,7 +221,7 @@ fn decompressed(path: &Path) -> anyhow::Result<Vec<u8>> {
         let file = fs::File::open(path)?;
         let mut content = Vec::new();
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("xz") => liblzma::read::XzDecoder::new_multi_decoder(file).read_to_end(&mut content)?,
+            Some("xz") => deb::decompressed(file, LARGEST_MODULE)?.read_to_end(&mut content)?,
             Some("ko") => { &file }.read_to_end(&mut content)?,
             _ => return Err(std::io::Error::other("it is compressed in a way that is not known here")),
         };

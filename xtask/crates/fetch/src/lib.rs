@@ -14,6 +14,8 @@ mod deb;
 mod digest;
 mod elf;
 mod emulator;
+#[doc(hidden)]
+pub mod fuzzing;
 mod go;
 mod guest;
 mod http;

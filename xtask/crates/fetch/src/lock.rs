@@ -52,6 +52,8 @@ pub(crate) struct Lock {
     pub(crate) sets: BTreeMap<String, Set>,
 }
 
+/// Bytes of a package or index: 1 TiB.
+const LARGEST: u64 = 1 << 40;
 const EXPIRED: &str = "expired";
 const HEADER: &str = "\
 # Debian packages, pinned. Written by `cargo xtask fetch --update-lock`; do not edit.
@@ -59,6 +61,15 @@ const HEADER: &str = "\
 # set: name, the packages that it was resolved from
 # package: name, version, architecture, suite, size, SHA-256, path below the mirror, the sets that it is in
 ";
+
+/// The size of a file, in bytes. Sizes are added up, so what no file can have is refused here.
+pub(crate) fn size(text: &str) -> anyhow::Result<u64> {
+    let size = text.parse()?;
+    if size > LARGEST {
+        bail!("a file of {size} bytes is larger than the largest one that is fetched, {LARGEST}");
+    }
+    Ok(size)
+}
 
 impl Set {
     /// Changes whenever a package of the set does.
@@ -127,7 +138,10 @@ impl Lock {
                 }
                 let [name, version, arch, suite, sha256, path] =
                     [name, version, arch, suite, sha256, path].map(|word| (*word).to_owned());
-                let pin = Pin { name, version, arch, suite, size: size.parse()?, sha256, path };
+                let pin = Pin { name, version, arch, suite, size: self::size(size)?, sha256, path };
+                if sets.split(',').any(str::is_empty) {
+                    bail!("`{sets}` names a set without a name");
+                }
                 for set in sets.split(',') {
                     self.sets.entry(set.to_owned()).or_default().pins.insert(pin.clone());
                 }

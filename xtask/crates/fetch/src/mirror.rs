@@ -128,7 +128,7 @@ fn of_apt(apt: &Path) -> Option<String> {
 }
 
 /// `deb [options] URI suite components`.
-fn one_line(text: &str) -> Option<String> {
+pub(crate) fn one_line(text: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let line = line.split('#').next()?.trim().strip_prefix("deb ")?.trim_start();
         let line = match line.strip_prefix('[') {
@@ -141,7 +141,7 @@ fn one_line(text: &str) -> Option<String> {
     })
 }
 
-fn deb822(text: &str) -> Option<String> {
+pub(crate) fn deb822(text: &str) -> Option<String> {
     control::paragraphs(text).find_map(|source| {
         let words = |name: &str| source.lines(name).iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>();
         let off = source.get("Enabled").is_some_and(|value| ["no", "false", "off", "0"].contains(&value));

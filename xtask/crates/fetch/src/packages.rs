@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 
 use crate::control::{self, Paragraph};
-use crate::digest;
 use crate::version::Relation;
+use crate::{digest, lock};
 
 /// A package as an index describes it.
 #[derive(Clone, Debug)]
@@ -83,17 +83,25 @@ impl std::fmt::Display for Dependency {
 }
 
 fn package(paragraph: &Paragraph<'_>) -> anyhow::Result<Package> {
-    let field = |name: &str| paragraph.get(name).map(str::to_owned).with_context(|| format!("it has no {name}"));
+    let field = |name: &str| -> anyhow::Result<String> {
+        let value = paragraph.get(name).with_context(|| format!("it has no {name}"))?;
+        // A lock is a line of words for each package.
+        if value.is_empty() || value.contains(char::is_whitespace) {
+            bail!("its {name}, `{value}`, is not one word");
+        }
+        Ok(value.to_owned())
+    };
     let depends = ["Pre-Depends", "Depends"].map(|name| paragraph.get(name).unwrap_or_default()).join(",");
     let (sha256, path) = (field("SHA256")?, field("Filename")?);
-    if !digest::is_sha256(&sha256) || !path.starts_with("pool/") {
+    let inside = path.starts_with("pool/") && !path.split('/').any(|part| part == "..");
+    if !digest::is_sha256(&sha256) || !inside {
         bail!("`{sha256}` is no SHA-256, or `{path}` is not below pool/");
     }
     Ok(Package {
         name: field("Package")?,
         version: field("Version")?,
         arch: field("Architecture")?,
-        size: field("Size")?.parse()?,
+        size: lock::size(&field("Size")?)?,
         sha256,
         path,
         depends,

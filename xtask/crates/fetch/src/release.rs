@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::control;
 use crate::digest;
-use crate::lock::Suite;
+use crate::lock::{self, Suite};
 
 /// After an index's date, when the snapshot archive has taken it in and its packages are still there.
 const TAKEN_IN: SignedDuration = SignedDuration::from_hours(6);
@@ -41,7 +41,7 @@ impl Release {
             if !digest::is_sha256(sha256) {
                 bail!("`{sha256}` is no SHA-256");
             }
-            files.insert(path.to_owned(), (size.parse()?, sha256.to_owned()));
+            files.insert(path.to_owned(), (lock::size(size)?, sha256.to_owned()));
         }
         Ok(Release {
             date: time(release.get("Date").context("it has no Date")?)?,

@@ -1,6 +1,6 @@
 //! From package names to the packages that are needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use anyhow::{Context, bail};
@@ -38,6 +38,8 @@ pub(crate) fn closure(
 ) -> anyhow::Result<Vec<Pin>> {
     let mut chosen: BTreeMap<String, (&str, &Package)> = BTreeMap::new();
     let mut open: Vec<(&str, &Package)> = Vec::new();
+    // Packages that provide what they depend on, or want different versions of one package, would be followed for ever.
+    let mut followed: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
     for root in roots {
         let root = root.as_ref();
         let mut found =
@@ -50,7 +52,10 @@ pub(crate) fn closure(
         chosen.insert(root.to_owned(), package);
         open.push(package);
     }
-    while let Some((_, package)) = open.pop() {
+    while let Some((suite, package)) = open.pop() {
+        if !followed.insert((suite, &package.name, &package.version)) {
+            continue;
+        }
         for alternatives in package.depends()? {
             if follow == Follow::Kernel && !alternatives.iter().any(|d| is_kernel_part(&d.name)) {
                 continue;

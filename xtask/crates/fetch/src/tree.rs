@@ -18,6 +18,8 @@ const MANIFEST: &str = "manifest";
 const FILES: &str = "files";
 /// The manifest's last line: without it the manifest is cut off.
 const END: &str = "end";
+/// Lines before those of the files: what its maker noted, and the title.
+const HEAD: usize = 2;
 
 /// A whole tree.
 #[derive(Clone, Debug)]
@@ -119,7 +121,7 @@ fn fill_and_publish(
 }
 
 /// `file SHA-256 SIZE TIME INODE PATH`.
-fn line(root: &Path, path: &str, sha256: &str) -> anyhow::Result<String> {
+pub(crate) fn line(root: &Path, path: &str, sha256: &str) -> anyhow::Result<String> {
     let file = root.join(path);
     let data = fs::symlink_metadata(&file).with_context(|| format!("failed to look at {}", file.display()))?;
     Ok(format!("file {sha256} {} {} {} {path}\n", data.len(), time(&data), data.ino()))
@@ -163,8 +165,10 @@ fn check(root: &Path, line: &str, look: Look) -> anyhow::Result<bool> {
 /// Notes the present times and inodes of files that were found intact.
 fn restamp(dir: &Path, root: &Path, text: &str) -> anyhow::Result<()> {
     let mut fresh = String::new();
-    for old in text.lines() {
-        match old.strip_prefix("file ").and_then(|rest| Some((rest.split(' ').next()?, rest.splitn(5, ' ').nth(4)?))) {
+    for (number, old) in text.lines().enumerate() {
+        // The first two are the maker's own words.
+        let file = old.strip_prefix("file ").filter(|_| number >= HEAD);
+        match file.and_then(|rest| Some((rest.split(' ').next()?, rest.splitn(5, ' ').nth(4)?))) {
             Some((sha256, path)) => fresh.push_str(&line(root, path, sha256)?),
             None => {
                 fresh.push_str(old);

@@ -8,6 +8,8 @@
 mod audit;
 mod digest;
 mod docker;
+#[doc(hidden)]
+pub mod fuzzing;
 mod image;
 mod layer;
 mod layout;

@@ -72,7 +72,7 @@ fn cover<'t, 'h>(prepared: &Prepared<'h>, trace: &'t Trace<'h>) -> Option<Cover<
     let ends = live().filter_map(|frame| match frame.kind {
         FrameKind::Bookmark { .. } => Some(frame.rv),
         // A stream may be cut between two changes of one revision.
-        _ if frame.is_change() => Some(frame.rv - u64::from(prepared.is_shared(frame.rv))),
+        _ if frame.is_change() => Some(frame.rv.saturating_sub(u64::from(prepared.is_shared(frame.rv)))),
         _ => None,
     });
     let to = ends.max().filter(|to| *to > from)?;

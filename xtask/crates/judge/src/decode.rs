@@ -73,6 +73,14 @@ pub fn field<'a>(fields: &[Field<'a>], number: u32) -> Option<&'a [u8]> {
     })
 }
 
+/// The bytes of the last field with this number: of a field that occurs twice, every reader of protobuf takes the last value.
+fn last<'a>(fields: &[Field<'a>], number: u32) -> Option<&'a [u8]> {
+    fields.iter().rev().find_map(|field| match field.value {
+        Wire::Bytes(bytes) if field.number == number => Some(bytes),
+        _ => None,
+    })
+}
+
 /// `runtime.Unknown`, the envelope of a stored protobuf value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
@@ -148,11 +156,11 @@ pub mod object_meta {
 fn protobuf_meta(object: &[u8]) -> Option<Meta> {
     let outer = fields(object).ok()?;
     let meta = fields(field(&outer, 1)?).ok()?;
-    let text = |number| field(&meta, number).map(|b| String::from_utf8_lossy(b).into_owned()).unwrap_or_default();
+    let text = |number| last(&meta, number).map(|b| String::from_utf8_lossy(b).into_owned()).unwrap_or_default();
     let labels = meta.iter().filter(|field| field.number == object_meta::LABELS).filter_map(|entry| {
         let Wire::Bytes(entry) = entry.value else { return None };
         let entry = fields(entry).ok()?;
-        let text = |number| String::from_utf8_lossy(field(&entry, number).unwrap_or_default()).into_owned();
+        let text = |number| String::from_utf8_lossy(last(&entry, number).unwrap_or_default()).into_owned();
         Some((text(1), text(2)))
     });
     Some(Meta {
@@ -247,6 +255,19 @@ mod tests {
         assert_eq!((meta.name.as_str(), meta.namespace.as_str(), meta.uid.as_str()), ("a", "n", "u"));
         assert_eq!(meta.labels["l"], "x");
         assert_eq!(stored_kind(&value).unwrap(), "v1/ConfigMap");
+    }
+
+    #[test]
+    fn the_last_value_of_a_repeated_field_counts() {
+        let meta = b"\x0a\x01a\x0a\x01b\x5a\x09\x0a\x01l\x12\x01x\x12\x01y";
+        let object = [b"\x0a".as_slice(), &[u8::try_from(meta.len()).unwrap()], meta].concat();
+        let value = [PROTOBUF_MAGIC, b"\x0a\x00\x12", &[u8::try_from(object.len()).unwrap()], &object].concat();
+        let meta = super::meta(&value).unwrap();
+        assert_eq!((meta.name.as_str(), meta.labels["l"].as_str()), ("b", "y"));
+        let borrowed = crate::stored::meta(&value).unwrap();
+        assert_eq!((borrowed.name, &borrowed.labels[..]), ("b", &[("l", "y")][..]));
+        let broken = [&value[..value.len() - 3], b"\x12\x02y"].concat();
+        assert_eq!((super::meta(&broken).map(|meta| meta.labels.len()), crate::stored::meta(&broken)), (Some(0), None));
     }
 
     #[test]

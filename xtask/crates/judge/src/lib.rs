@@ -27,6 +27,8 @@ mod bookmarks;
 mod content;
 mod court;
 pub mod fault;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gaps;
 mod gets;
 mod keys;
@@ -221,7 +223,7 @@ struct Findings(Judgement);
 impl Findings {
     fn count(&mut self, what: &str, n: u64) {
         if let Some(count) = self.0.exercised.get_mut(what) {
-            *count += n;
+            *count = count.saturating_add(n);
         } else {
             self.0.exercised.insert(what.to_owned(), n);
         }

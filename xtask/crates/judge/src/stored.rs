@@ -112,15 +112,16 @@ fn protobuf(unknown: &[u8]) -> Option<Meta<'_>> {
     Some(meta)
 }
 
-/// Key (1) or value (2) of a map entry; what is absent is empty.
+/// Key (1) or value (2) of a map entry; what is absent is empty. The last one counts, and a broken entry is none.
 fn label(entry: &[u8], number: u32) -> Option<&str> {
     let mut rest = entry;
+    let mut label = "";
     while let Some((found, bytes)) = next(&mut rest)? {
         if found == number {
-            return text(bytes);
+            label = text(bytes)?;
         }
     }
-    Some("")
+    Some(label)
 }
 
 fn text(bytes: &[u8]) -> Option<&str> {

@@ -73,7 +73,8 @@ impl Reply {
 }
 
 fn edit(body: &mut Bytes, change: impl FnOnce(&mut Value)) {
-    if let Ok(mut value) = serde_json::from_slice::<Value>(body) {
+    // Changes name fields, which only an object has.
+    if let Ok(mut value @ Value::Object(_)) = serde_json::from_slice::<Value>(body) {
         change(&mut value);
         *body = value.to_string().into();
     }

@@ -6,6 +6,8 @@
 
 mod call;
 mod door;
+#[doc(hidden)]
+pub mod fuzzing;
 mod message;
 mod proxy;
 mod store;

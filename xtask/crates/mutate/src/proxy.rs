@@ -194,12 +194,12 @@ fn streamed(body: Incoming, filter: Option<Filter>) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-fn decoded(query: &str) -> Vec<(String, String)> {
+pub(crate) fn decoded(query: &str) -> Vec<(String, String)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (unescaped(k), unescaped(v))).collect()
 }
 
-fn encoded(query: &[(String, String)]) -> String {
+pub(crate) fn encoded(query: &[(String, String)]) -> String {
     let pairs = query.iter().map(|(name, value)| format!("{}={}", escaped(name), escaped(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
@@ -210,6 +210,8 @@ fn unescaped(text: &str) -> String {
     while let [first, tail @ ..] = rest {
         let hex = tail
             .get(..2)
+            // A number may have a sign, an escape has none.
+            .filter(|two| two.iter().all(u8::is_ascii_hexdigit))
             .and_then(|two| std::str::from_utf8(two).ok())
             .and_then(|two| u8::from_str_radix(two, 16).ok());
         match (first, hex) {
@@ -244,5 +246,6 @@ mod tests {
         for query in ["", "limit=2&continue=eyJ2Ijoi%2B%2F", "labelSelector=a%20in%20%28b%2Cc%29&watch=true"] {
             assert_eq!(encoded(&decoded(query)), query);
         }
+        assert_eq!(encoded(&decoded("a=%+1%zz%")), "a=%25%201%25zz%25");
     }
 }

@@ -127,7 +127,7 @@ impl Shared {
 
 /// Cuts a body into gRPC messages: a flag for compression, the length as four bytes, the message.
 #[derive(Default)]
-struct Messages {
+pub(crate) struct Messages {
     rest: BytesMut,
 }
 
@@ -135,7 +135,7 @@ impl Messages {
     const HEAD: usize = 5;
 
     /// The whole messages up to here, each changed; one that is not whole yet waits for its end.
-    fn pass(&mut self, piece: &[u8], mut change: impl FnMut(&mut Message)) -> Bytes {
+    pub(crate) fn pass(&mut self, piece: &[u8], mut change: impl FnMut(&mut Message)) -> Bytes {
         self.rest.extend_from_slice(piece);
         let mut passed = BytesMut::new();
         while let Some(length) = self.length() {

@@ -23,13 +23,14 @@ impl Lines {
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line = self.rest.split_to(end + 1);
             match serde_json::from_slice::<Value>(&line) {
-                Ok(event) => {
+                // Filters name fields, which only an object has.
+                Ok(event @ Value::Object(_)) => {
                     for event in (self.filter)(event) {
                         passed.extend_from_slice(written(&event).as_bytes());
                         passed.extend_from_slice(b"\n");
                     }
                 }
-                Err(_) => passed.extend_from_slice(&line),
+                Ok(_) | Err(_) => passed.extend_from_slice(&line),
             }
         }
         passed.freeze()
@@ -60,6 +61,6 @@ mod tests {
             lines.pass(b"}\n{\"type\":1,\"object\":2}\n"),
             "{}\n{}\n{\"type\":1,\"object\":2}\n{\"type\":1,\"object\":2}\n"
         );
-        assert_eq!(lines.pass(b"not json\n"), "not json\n");
+        assert_eq!(lines.pass(b"not json\n[]\n7\n"), "not json\n[]\n7\n");
     }
 }

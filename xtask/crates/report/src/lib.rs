@@ -9,6 +9,8 @@ mod console;
 mod diff;
 mod events;
 mod files;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 pub mod github;
 pub mod history;
@@ -28,6 +30,7 @@ mod timeline;
 mod validate;
 pub mod verdict;
 mod view;
+mod xml;
 
 #[cfg(test)]
 mod fixture;

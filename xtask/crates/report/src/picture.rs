@@ -25,6 +25,7 @@ impl Picture {
         let text = std::str::from_utf8(&bytes).context("it is not UTF-8")?;
         // Refuses document types, and with them entities.
         let document = Document::parse(text).context("it is not XML")?;
+        crate::xml::read_again(text).map_err(anyhow::Error::msg).context("it is not XML for every reader")?;
         document.descendants().try_for_each(inert)?;
         let root = document.root_element().tag_name();
         ensure!((root.namespace(), root.name()) == (Some(SVG), "svg"), "it is not SVG");
@@ -84,6 +85,8 @@ mod tests {
             ("<?xml-stylesheet href='x'?>", "processing instruction"),
             ("<image href='x'/>", "element image"),
             ("<g>", "not XML"),
+            ("<:g></g>", "not XML for every reader"),
+            ("<x:g xmlns:x='http://www.w3.org/2000/svg'/>", "has a prefix"),
         ] {
             let error = refused(body);
             assert!(error.contains(reason), "{body}: {error}");

@@ -96,7 +96,7 @@ impl<'a> View<'a> {
             Event::Booted { execution, factor, versions, machine, .. } => {
                 self.booted = Some(Booted { execution, factor: *factor, versions, machine: machine.as_deref() });
             }
-            Event::SuitePlanned { cases, .. } => self.planned += cases,
+            Event::SuitePlanned { cases, .. } => self.planned = self.planned.saturating_add(*cases),
             Event::CaseStarted { case, .. } => *running.entry(case).or_default() += 1,
             Event::CaseFinished {
                 at: _,

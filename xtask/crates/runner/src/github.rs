@@ -2,9 +2,9 @@
 //!
 //! <https://docs.github.com/en/rest/actions/self-hosted-runners>
 
-mod data;
+pub(crate) mod data;
 mod look;
-mod settings;
+pub(crate) mod settings;
 
 use jiff::Timestamp;
 use reqwest::Method;

@@ -10,6 +10,8 @@ pub mod audit;
 mod call;
 mod error;
 pub mod exposure;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gc;
 pub mod github;
 pub mod gitlab;

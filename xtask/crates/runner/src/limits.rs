@@ -66,7 +66,7 @@ pub(crate) fn next(status: u16, limits: &Limits, repeat: Repeat, attempt: u32, n
         return match (limits.retry_after, limits.remaining, limits.reset) {
             (Some(wait), _, _) => Next::Wait(wait.max(pause), "the server asks to wait"),
             (None, Some(0), Some(reset)) => Next::Wait(
-                Duration::from_secs(reset.saturating_sub(now) + 1),
+                Duration::from_secs(reset.saturating_sub(now).saturating_add(1)),
                 "the hourly limit of requests is used up",
             ),
             _ => Next::Wait(SECONDARY, "a limit of the server"),
@@ -104,6 +104,7 @@ mod tests {
             // The clock here is ahead of the server's.
             (403, limits(None, Some(0), Some(900)), Repeat::Harmless, 0, wait(1)),
             (403, Limits { secondary: true, ..Limits::default() }, Repeat::Harmless, 0, wait(60)),
+            (403, limits(None, Some(0), Some(u64::MAX)), Repeat::Harmless, 0, wait(u64::MAX - 999)),
             (429, Limits::default(), Repeat::Harmless, 0, wait(60)),
             (429, limits(Some(7), None, None), Repeat::Harmless, ATTEMPTS - 1, None),
             // Not a limit: the permission is missing.

@@ -45,15 +45,24 @@ fn folders(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Reads one folder that [`write`] wrote; names the file and line of what is wrong.
 pub fn read(dir: &Path) -> anyhow::Result<History> {
+    whole(|name| {
+        let file = dir.join(name);
+        Ok((file.display().to_string(), BufReader::new(foreign::open(&file)?)))
+    })
+}
+
+/// A history from its files, each opened by its name together with its place for messages.
+pub(crate) fn whole<R: BufRead>(open: impl Fn(&str) -> anyhow::Result<(String, R)>) -> anyhow::Result<History> {
+    let (place, file) = open(META)?;
     let mut meta: Vec<Meta> = Vec::new();
-    each(&dir.join(META), |one| meta.push(one))?;
-    let meta = meta.pop().with_context(|| format!("{} is empty", dir.join(META).display()))?;
+    each(&place, file, |one| meta.push(one))?;
+    let meta = meta.pop().with_context(|| format!("{place} is empty"))?;
     let texts = &mut Texts::default();
     Ok(History {
         meta,
-        revisions: parse(&dir.join(REVISIONS), texts)?,
-        operations: parse(&dir.join(OPERATIONS), texts)?,
-        streams: parse(&dir.join(STREAMS), texts)?,
+        revisions: parse(open(REVISIONS)?, texts)?,
+        operations: parse(open(OPERATIONS)?, texts)?,
+        streams: parse(open(STREAMS)?, texts)?,
     })
 }
 
@@ -69,9 +78,13 @@ fn lines<T: Serialize>(file: &Path, values: &[T]) -> anyhow::Result<()> {
     write().with_context(|| format!("failed to write {}", file.display()))
 }
 
-fn parse<T: DeserializeOwned + Compact>(file: &Path, texts: &mut Texts) -> anyhow::Result<Vec<T>> {
+fn parse<T, R>((place, file): (String, R), texts: &mut Texts) -> anyhow::Result<Vec<T>>
+where
+    T: DeserializeOwned + Compact,
+    R: BufRead,
+{
     let mut values: Vec<T> = Vec::new();
-    each(file, |mut value: T| {
+    each(&place, file, |mut value: T| {
         value.compact(texts);
         values.push(value);
     })?;
@@ -80,11 +93,10 @@ fn parse<T: DeserializeOwned + Compact>(file: &Path, texts: &mut Texts) -> anyho
 }
 
 /// Reads line by line: a file is several times as long as what is kept of it.
-fn each<T: DeserializeOwned>(file: &Path, mut take: impl FnMut(T)) -> anyhow::Result<()> {
-    let mut reader = BufReader::new(foreign::open(file)?);
+fn each<T: DeserializeOwned>(file: &str, mut reader: impl BufRead, mut take: impl FnMut(T)) -> anyhow::Result<()> {
     let mut line = Vec::new();
     for number in 1.. {
-        let place = || format!("{}:{number}", file.display());
+        let place = || format!("{file}:{number}");
         line.clear();
         if reader.read_until(b'\n', &mut line).with_context(place)? == 0 {
             break;

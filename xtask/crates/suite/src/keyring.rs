@@ -39,6 +39,11 @@ impl Keyring {
         Ok(Keyring { configuration, kms: std::fs::read_to_string(profile.dir.join(KMS_KEYS)).unwrap_or_default() })
     }
 
+    /// The keys of these files, for the fuzz crate.
+    pub(crate) fn parse(configuration: &str, kms: &str) -> Option<Keyring> {
+        Some(Keyring { configuration: serde_yaml::from_str(configuration).ok()?, kms: kms.to_owned() })
+    }
+
     /// The keys of a configuration that no profile has.
     pub(crate) fn new(configuration: Value) -> Keyring {
         Keyring { configuration, kms: String::new() }

@@ -9,6 +9,8 @@ mod checks;
 mod contention;
 mod ctx;
 mod engine;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod history_files;
 mod keyring;
 mod load;

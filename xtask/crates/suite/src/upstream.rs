@@ -147,11 +147,22 @@ impl Results {
         file.read_to_end(&mut self.rest).with_context(|| format!("failed to read {}", self.file.display()))?;
         let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let lines: Vec<u8> = self.rest.drain(..whole).collect();
-        let texts = lines.split(|byte| *byte == b'\n').filter(|text| !text.is_empty());
-        texts
-            .map(|text| serde_json::from_slice(text).context("a line of upstream's results is not as expected"))
-            .collect()
+        parse(&lines)
     }
+}
+
+fn parse(lines: &[u8]) -> anyhow::Result<Vec<Line>> {
+    let texts = lines.split(|byte| *byte == b'\n').filter(|text| !text.is_empty());
+    texts.map(|text| serde_json::from_slice(text).context("a line of upstream's results is not as expected")).collect()
+}
+
+/// How many specs of these lines have ended, for the fuzz crate.
+pub(crate) fn ended(lines: &[u8]) -> anyhow::Result<usize> {
+    let outcomes = parse(lines)?.into_iter().filter_map(|line| match line {
+        Line::Finished(finished) => Some(outcome(&finished)),
+        Line::Planned { .. } | Line::Started { .. } => None,
+    });
+    Ok(outcomes.collect::<anyhow::Result<Vec<Outcome>>>()?.len())
 }
 
 /// What was planned, and how much of it has ended.

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, BodyStream};
 use kube::client::Body;
 use model::Resource;
 use model::history::{End, Frame, FrameKind, Selector, Start, Stream};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::api::{Api, Request, Response, Streaming, chain};
 use crate::check::Stop;
@@ -214,9 +214,9 @@ impl Watch {
             Ok(Ok(None)) => return Ok(self.finish(End::Server)),
             Ok(Err(error)) => return Ok(self.finish(End::Broken { error })),
         };
-        let value: Value = serde_json::from_slice(&line)
-            .with_context(|| format!("{} sent what is no JSON: {}", self.describe(), String::from_utf8_lossy(&line)))?;
-        let event = self.event(value);
+        let (kind, object) = parse_event(&line)
+            .with_context(|| format!("{} sent {}", self.describe(), String::from_utf8_lossy(&line)))?;
+        let event = self.event(kind, object);
         if let Some(record) = &mut self.record {
             record.frames.push(event.frame.clone());
         }
@@ -294,10 +294,8 @@ impl Watch {
         record.map_or_else(String::new, |r| format!("watch #{} of {} ({})", r.id, r.prefix, r.query))
     }
 
-    fn event(&self, mut value: Value) -> Event {
-        let object = Object(value["object"].take());
+    fn event(&self, kind: FrameKind, object: Object) -> Event {
         let at = self.recorder.now();
-        let kind = frame_kind(value["type"].as_str().unwrap_or_default(), &object);
         let is_change = matches!(kind, FrameKind::Added | FrameKind::Modified | FrameKind::Deleted);
         let key = match is_change {
             true => self.target.resource.key(&self.target.etcd_prefix, object.namespace(), object.name()),
@@ -349,6 +347,17 @@ pub fn summary(events: &[Event]) -> String {
     format!("{}{dots}", words.collect::<Vec<String>>().join(", "))
 }
 
+/// The event of a line. One without a type is of an unknown kind, and one without an object has none: judges refuse both.
+///
+/// # Errors
+/// The line is not a JSON object.
+pub(crate) fn parse_event(line: &[u8]) -> anyhow::Result<(FrameKind, Object)> {
+    let mut fields: Map<String, Value> = serde_json::from_slice(line).context("an event is a JSON object")?;
+    let object = Object(fields.remove("object").unwrap_or_default());
+    let word = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+    Ok((frame_kind(word, &object), object))
+}
+
 fn frame_kind(word: &str, object: &Object) -> FrameKind {
     match word {
         "ADDED" => FrameKind::Added,
@@ -367,6 +376,14 @@ fn frame_kind(word: &str, object: &Object) -> FrameKind {
     }
 }
 
+/// Takes the next whole line off the front, without its end.
+pub(crate) fn take_line(buffer: &mut BytesMut) -> Option<bytes::Bytes> {
+    let end = buffer.iter().position(|byte| *byte == b'\n')?;
+    let line = buffer.split_to(end).freeze();
+    buffer.advance(1);
+    Some(line)
+}
+
 /// The body, cut at line ends.
 struct Lines {
     body: BodyStream<Body>,
@@ -377,9 +394,7 @@ impl Lines {
     /// The next line without its end; None at the end of the body. Cancel-safe: nothing read is lost.
     async fn next(&mut self) -> Result<Option<bytes::Bytes>, String> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(end).freeze();
-                self.buffer.advance(1);
+            if let Some(line) = take_line(&mut self.buffer) {
                 return Ok(Some(line));
             }
             match self.body.next().await {
@@ -392,6 +407,31 @@ impl Lines {
                 None if self.buffer.is_empty() => return Ok(None),
                 None => return Err(format!("the stream ended within a line of {} bytes", self.buffer.len())),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_without_their_fields_are_unknown_and_other_documents_are_errors() {
+        let unknown = |name: &str| FrameKind::Unknown { name: name.into() };
+        for (line, kind, name) in [
+            (r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}"#, FrameKind::Added, "a"),
+            (r#"{"type":"ADDED"}"#, FrameKind::Added, ""),
+            (r#"{"type":"ADDED","object":"a"}"#, FrameKind::Added, ""),
+            (r#"{"type":"BOOKMARK","object":[]}"#, FrameKind::Bookmark { end_of_initial: false }, ""),
+            (r#"{"type":7,"object":{}}"#, unknown(""), ""),
+            ("{}", unknown(""), ""),
+        ] {
+            let (seen, object) = parse_event(line.as_bytes()).unwrap();
+            assert_eq!((seen, object.name()), (kind, name), "{line}");
+        }
+        for line in ["", "[]", "\"ADDED\"", "7", "null", "{"] {
+            let error = parse_event(line.as_bytes()).unwrap_err().to_string();
+            assert_eq!(error, "an event is a JSON object", "{line}");
         }
     }
 }

@@ -83,6 +83,16 @@ impl Access {
     }
 
     fn parse(text: &str, folder: &Path, wanted: Option<&str>) -> anyhow::Result<Access> {
+        Access::parse_with(text, folder, wanted, &|file| std::fs::read(file))
+    }
+
+    /// `read` gives the content of the files that the kubeconfig names.
+    pub(crate) fn parse_with(
+        text: &str,
+        folder: &Path,
+        wanted: Option<&str>,
+        read: &dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
+    ) -> anyhow::Result<Access> {
         let config: Config = serde_yaml::from_str(text).context("it is no kubeconfig")?;
         let wanted = match wanted.or(config.current_context.as_deref()) {
             Some(name) if !name.is_empty() => name,
@@ -95,7 +105,7 @@ impl Access {
         };
         let cluster = find("cluster", &config.clusters, of("cluster")?, |named| &named.cluster)?;
         let user = find("user", &config.users, of("user")?, |named| &named.user)?;
-        let entry = Entry { folder };
+        let entry = Entry { folder, read };
         Ok(Access {
             context: wanted.to_owned(),
             user: of("user")?.to_owned(),
@@ -149,6 +159,7 @@ fn server(cluster: &Value) -> anyhow::Result<String> {
 /// Reads fields that are given in place, as base64, or as a file.
 struct Entry<'a> {
     folder: &'a Path,
+    read: &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
 }
 
 impl Entry<'_> {
@@ -187,8 +198,8 @@ impl Entry<'_> {
         let token = match user["tokenFile"].as_str().filter(|file| !file.is_empty()) {
             Some(file) => {
                 let file = self.path(file);
-                let text = std::fs::read_to_string(&file);
-                text.with_context(|| format!("failed to read its tokenFile {}", file.display()))?
+                let failed = || format!("failed to read its tokenFile {}", file.display());
+                String::from_utf8((self.read)(&file).with_context(failed)?).with_context(failed)?
             }
             None => user["token"].as_str().unwrap_or_default().to_owned(),
         };
@@ -208,7 +219,7 @@ impl Entry<'_> {
         }
         let Some(file) = entry[field].as_str().filter(|file| !file.is_empty()) else { return Ok(None) };
         let file = self.path(file);
-        let bytes = std::fs::read(&file).with_context(|| format!("failed to read `{field}`, {}", file.display()))?;
+        let bytes = (self.read)(&file).with_context(|| format!("failed to read `{field}`, {}", file.display()))?;
         Ok(Some(pem(bytes, &format!("`{field}`, {},", file.display()))?))
     }
 

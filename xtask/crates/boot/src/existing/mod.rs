@@ -5,7 +5,7 @@
 //! decided in the suite.
 
 mod client;
-mod config;
+pub(crate) mod config;
 mod rights;
 mod sweep;
 

@@ -10,7 +10,7 @@ mod engine;
 mod floor;
 mod ledger;
 mod plane;
-mod pods;
+pub(crate) mod pods;
 mod published;
 mod service;
 mod socket;

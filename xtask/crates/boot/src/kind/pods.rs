@@ -82,7 +82,7 @@ pub(super) fn socket(name: &str) -> String {
 }
 
 /// The flags in a manifest.
-pub(super) fn flags(manifest: &str) -> anyhow::Result<Flags> {
+pub(crate) fn flags(manifest: &str) -> anyhow::Result<Flags> {
     let manifest: Value = serde_yaml::from_str(manifest)?;
     let words =
         manifest["spec"]["containers"][0]["command"].as_array().context("its first container has no command")?;

@@ -12,8 +12,8 @@ mod fingerprint;
 mod floor;
 mod guest;
 mod initramfs;
-mod qmp;
-mod shell;
+pub(crate) mod qmp;
+pub(crate) mod shell;
 mod snapshot;
 mod vm;
 

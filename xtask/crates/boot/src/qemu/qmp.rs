@@ -45,14 +45,10 @@ impl Qmp {
         let sent = writeln!(self.to, "{request}");
         sent.with_context(|| format!("failed to send `{command}` to QEMU's monitor"))?;
         loop {
-            let mut answer = self.line().with_context(|| format!("QEMU's monitor did not answer `{command}`"))?;
-            if let Some(error) = answer.get("error") {
-                bail!("QEMU refused `{command}`: {}", error["desc"].as_str().unwrap_or("no reason given"));
+            let answer = self.line().with_context(|| format!("QEMU's monitor did not answer `{command}`"))?;
+            if let Some(value) = returned(command, answer)? {
+                return Ok(value);
             }
-            if let Some(value) = answer.get_mut("return") {
-                return Ok(value.take());
-            }
-            // An event; what matters of them is seen otherwise.
         }
     }
 
@@ -144,9 +140,17 @@ impl Qmp {
     }
 }
 
+/// The value of an answer; None for an event: what matters of those is seen otherwise.
+pub(crate) fn returned(command: &str, mut answer: Value) -> anyhow::Result<Option<Value>> {
+    if let Some(error) = answer.get("error") {
+        bail!("QEMU refused `{command}`: {}", error["desc"].as_str().unwrap_or("no reason given"));
+    }
+    Ok(answer.get_mut("return").map(Value::take))
+}
+
 /// Whether every register of that name, one for each processor, has the value. `registers` is a table of names and
 /// hexadecimal numbers, as QEMU prints it.
-fn are_idle(registers: &str, idle: &BTreeMap<String, MaskedValue>) -> anyhow::Result<bool> {
+pub(crate) fn are_idle(registers: &str, idle: &BTreeMap<String, MaskedValue>) -> anyhow::Result<bool> {
     let words: Vec<&str> = registers.split_whitespace().collect();
     for (name, wanted) in idle {
         let values: Vec<u64> = words

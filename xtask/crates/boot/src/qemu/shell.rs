@@ -233,7 +233,7 @@ fn turn(folder: &Path) -> anyhow::Result<File> {
 }
 
 /// Drops what an earlier session has left in the channel; false while the mark of this one has not come.
-fn skip_to(received: &mut Vec<u8>, token: &str) -> bool {
+pub(crate) fn skip_to(received: &mut Vec<u8>, token: &str) -> bool {
     let mark: Vec<u8> = [b'S', 0, 32].into_iter().chain(token.bytes()).collect();
     match received.windows(mark.len()).position(|window| window == mark) {
         Some(at) => {
@@ -245,7 +245,7 @@ fn skip_to(received: &mut Vec<u8>, token: &str) -> bool {
 }
 
 /// Takes the first whole frame.
-fn frame(received: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
+pub(crate) fn frame(received: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
     let [kind, high, low] = *received.first_chunk::<HEAD>()?;
     let end = HEAD + usize::from(u16::from_be_bytes([high, low]));
     if received.len() < end {

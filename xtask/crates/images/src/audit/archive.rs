@@ -88,14 +88,18 @@ impl Archive {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
+        let Some(name) = self::name(name.as_bytes()) else { return false };
         match self {
-            Archive::Folder(dir) => tree::parts(name.as_bytes()).is_some() && dir.join(name).is_file(),
-            Archive::Tar { entries, .. } => entries.contains_key(name),
+            Archive::Folder(dir) => dir.join(name).is_file(),
+            Archive::Tar { entries, .. } => entries.contains_key(&name),
         }
     }
 
     /// The content of an entry and its size.
+    ///
+    /// The name is anybody's: joined to the folder as it is, one that begins with a slash would be a file of this machine.
     pub(crate) fn read(&self, name: &str) -> Result<(Box<dyn Read + '_>, u64), Fault> {
+        let name = &self::name(name.as_bytes()).ok_or(Fault::Missing)?;
         match self {
             Archive::Folder(dir) => {
                 if !self.has(name) {

@@ -7,6 +7,7 @@ mod archive;
 mod budget;
 mod claims;
 mod contents;
+pub(crate) mod fuzzed;
 mod limits;
 #[cfg(test)]
 mod tests;

@@ -51,6 +51,23 @@ const UNSOUND: &[Case] = &[
         |h| h.meta.last.push(Snapshot { key: key("e"), create_rev: 9, mod_rev: 9, version: 1 }),
         &["holds", "ns/e", "did not deliver"],
     ),
+    (
+        "the largest version, after which none can come",
+        |h| {
+            h.revisions[0].version = i64::MAX;
+            h.revisions[2].version = i64::MIN;
+        },
+        &["revision 4", "version is -9223372036854775808, not 9223372036854775808"],
+    ),
+    (
+        "a gap that is longer than an i64",
+        |h| {
+            h.meta.first_rev = i64::MIN;
+            h.meta.last_rev = i64::MAX;
+            h.revisions.iter_mut().for_each(|revision| revision.rev = i64::MAX);
+        },
+        &["no change between revisions -9223372036854775808 and 9223372036854775807"],
+    ),
     ("no end", |h| h.meta.last_rev = 0, &["not completed"]),
 ];
 

@@ -41,7 +41,7 @@ pub(super) fn remember_first(which: fn(&Call) -> bool) -> OnReply {
 /// Adds to a number that is written as text, as resource versions are.
 pub(super) fn shift(text: &mut Value, by: i64) {
     if let Some(number) = text.as_str().and_then(|text| text.parse::<i64>().ok()) {
-        *text = json!((number + by).to_string());
+        *text = json!(number.saturating_add(by).to_string());
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use roxmltree::{Document, Node};
 
 use crate::junit::Flavour;
+use crate::xml;
 
 /// GitLab takes no larger file.
 const LARGEST: usize = 30 << 20;
@@ -32,6 +33,9 @@ pub(super) fn faults(bytes: &[u8], flavour: Flavour) -> Faults {
         Ok(file) => root(file.root_element(), flavour, &mut faults),
         Err(error) => faults.push(format!("it is not well-formed: {error}")),
     }
+    if let Err(error) = xml::read_again(text) {
+        faults.push(format!("it is not well-formed for quick-xml: {error}"));
+    }
     faults
 }
 
@@ -54,8 +58,9 @@ fn root(root: Node<'_, '_>, flavour: Flavour, faults: &mut Faults) {
         self::suite(*suite, name, flavour, faults);
     }
     for count in ["tests", "failures", "errors"] {
-        let sum: usize = suites.iter().filter_map(|suite| number(*suite, count)).sum();
-        if number(root, count) != Some(sum) {
+        let sum = suites.iter().filter_map(|suite| number(*suite, count)).try_fold(0, usize::checked_add);
+        if sum.is_none() || number(root, count) != sum {
+            let sum = sum.map_or("which no number holds".to_owned(), |sum| sum.to_string());
             faults.push(format!("`{count}` of the file is not the sum of its suites, {sum}"));
         }
     }
@@ -228,6 +233,22 @@ mod tests {
             let faults = faults_of(&bad, Flavour::Strict);
             assert!(faults.iter().any(|fault| fault.contains(part)), "{part}: {faults:?}");
         }
+    }
+
+    #[test]
+    fn both_readers_of_xml_must_accept_the_file() {
+        let unnamed = GOOD.replacen("<testsuite ", "<:testsuite ", 1);
+        let faults = faults_of(&unnamed, Flavour::Strict);
+        assert!(faults.iter().any(|fault| fault.contains("not well-formed for quick-xml")), "{faults:?}");
+    }
+
+    #[test]
+    fn counts_that_no_number_holds_are_a_fault() {
+        let count = usize::MAX.to_string();
+        let suite = format!("<testsuite tests=\"{count}\" failures=\"{count}\" errors=\"{count}\"/>");
+        let file = format!("<testsuites tests=\"{count}\">{suite}{suite}</testsuites>");
+        let faults = faults_of(&file, Flavour::Strict);
+        assert!(faults.iter().any(|fault| fault.contains("`tests` of the file is not the sum")), "{faults:?}");
     }
 
     #[test]

@@ -139,36 +139,36 @@ pub struct Job {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Created {
-    pub(super) runner: Runner,
-    pub(super) encoded_jit_config: Secret,
+pub(crate) struct Created {
+    pub(crate) runner: Runner,
+    pub(crate) encoded_jit_config: Secret,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct RunnerPage {
-    pub(super) total_count: usize,
-    pub(super) runners: Vec<Runner>,
+pub(crate) struct RunnerPage {
+    pub(crate) total_count: usize,
+    pub(crate) runners: Vec<Runner>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Labels {
-    pub(super) labels: Vec<Label>,
+pub(crate) struct Labels {
+    pub(crate) labels: Vec<Label>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct GroupPage {
-    pub(super) total_count: usize,
-    pub(super) runner_groups: Vec<Group>,
+pub(crate) struct GroupPage {
+    pub(crate) total_count: usize,
+    pub(crate) runner_groups: Vec<Group>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct RunPage {
-    pub(super) total_count: usize,
-    pub(super) workflow_runs: Vec<Run>,
+pub(crate) struct RunPage {
+    pub(crate) total_count: usize,
+    pub(crate) workflow_runs: Vec<Run>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct JobPage {
-    pub(super) total_count: usize,
-    pub(super) jobs: Vec<Job>,
+pub(crate) struct JobPage {
+    pub(crate) total_count: usize,
+    pub(crate) jobs: Vec<Job>,
 }

@@ -37,7 +37,7 @@ pub struct Branch {
 }
 
 #[derive(Debug, Deserialize)]
-struct Rule {
+pub(crate) struct Rule {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -57,13 +57,13 @@ struct Check {
 }
 
 #[derive(Debug, Deserialize)]
-struct Protection {
+pub(crate) struct Protection {
     #[serde(default)]
     contexts: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct VariablePage {
+pub(crate) struct VariablePage {
     total_count: usize,
     variables: Vec<Variable>,
 }

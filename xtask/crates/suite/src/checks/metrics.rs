@@ -5,7 +5,7 @@ use crate::check::Stop;
 use crate::ctx::Ctx;
 
 /// All samples of one reading.
-pub(super) struct Metrics(String);
+pub(super) struct Metrics(pub(super) String);
 
 impl Metrics {
     pub(super) async fn read(ctx: &Ctx) -> Result<Metrics, Stop> {

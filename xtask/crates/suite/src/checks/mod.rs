@@ -42,6 +42,7 @@ mod fault_slow_disk;
 mod fault_store;
 mod fault_store_link;
 mod fault_watch;
+pub(crate) mod fuzzing;
 mod history;
 mod layout;
 mod layout_custom;

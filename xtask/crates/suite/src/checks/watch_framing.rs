@@ -187,7 +187,7 @@ impl<S: AsyncRead + Unpin> Socket<S> {
     }
 }
 
-fn fault_of_head(head: &str) -> Option<String> {
+pub(super) fn fault_of_head(head: &str) -> Option<String> {
     let mut rows = head.split("\r\n");
     let status = rows.next().unwrap_or_default();
     if status != "HTTP/1.1 200 OK" {
@@ -219,7 +219,7 @@ fn fault_of_headers_over_2(headers: &http::HeaderMap) -> Option<String> {
 }
 
 /// The body that the chunks carry, and their number without the last, empty one.
-fn dechunk(mut bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
+pub(super) fn dechunk(mut bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
     let mut body = Vec::new();
     for chunks in 0.. {
         let end = bytes.windows(2).position(|window| window == b"\r\n");
@@ -242,14 +242,15 @@ fn dechunk(mut bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
 }
 
 /// Why the body is not one document per line, one line for each change written; None when it is.
-fn fault_of_lines(body: &[u8], written: &[u64]) -> Option<String> {
+pub(super) fn fault_of_lines(body: &[u8], written: &[u64]) -> Option<String> {
     if !body.ends_with(b"\n") {
         return Some(format!("it does not end with a line end, but {}", shown(lines(body).last().unwrap_or(&body))));
     }
     let mut seen = Vec::new();
     for line in lines(body) {
         match serde_json::from_slice::<Value>(line) {
-            Ok(mut event) => seen.push(Object(event["object"].take()).rv()),
+            // A line may be a document of another type, which has no object.
+            Ok(mut event) => seen.push(Object(event.get_mut("object").map(Value::take).unwrap_or_default()).rv()),
             Err(error) => return Some(format!("a line is no JSON document ({error}): {}", shown(line))),
         }
     }
@@ -327,6 +328,7 @@ mod tests {
             (format!("{}\n", line(5)), "[5] came instead of [5, 6]"),
             (format!("{}\n{}\n", line(6), line(5)), "[6, 5] came"),
             (String::new(), "does not end"),
+            ("[]\n7\n".into(), "[0, 0] came instead of [5, 6]"),
         ] {
             let fault = fault(body);
             assert!(fault.contains(why), "{why}: {fault}");

@@ -37,7 +37,7 @@ pub(super) enum Message {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Opcode {
+pub(super) enum Opcode {
     Continuation,
     Text,
     Binary,
@@ -47,7 +47,7 @@ enum Opcode {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Frame {
+pub(super) struct Frame {
     is_final: bool,
     opcode: Opcode,
     payload: Bytes,
@@ -146,7 +146,7 @@ impl WebSocket {
     }
 }
 
-fn fault_of_handshake(head: &str, nonce: &str) -> Option<String> {
+pub(super) fn fault_of_handshake(head: &str, nonce: &str) -> Option<String> {
     let status = head.split("\r\n").next().unwrap_or_default();
     if !status.starts_with("HTTP/1.1 101") {
         return Some(format!("should be 101 Switching Protocols, but begins with {status:?}"));
@@ -170,7 +170,7 @@ fn field(head: &str, wanted: &str) -> String {
 }
 
 /// The next frame; None while it is not whole.
-fn take_frame(buffer: &mut BytesMut) -> Result<Option<Frame>, String> {
+pub(super) fn take_frame(buffer: &mut BytesMut) -> Result<Option<Frame>, String> {
     let [first, second, rest @ ..] = &buffer[..] else { return Ok(None) };
     if first & 0x70 != 0 {
         return Err(format!("a frame with reserved bits set: {}", shown(buffer)));
@@ -215,7 +215,7 @@ fn opcode(number: u8) -> Option<Opcode> {
 }
 
 /// Adds a frame to what has begun; a message when it is whole.
-fn assemble(begun: &mut Option<(Opcode, BytesMut)>, frame: Frame) -> Result<Option<Message>, String> {
+pub(super) fn assemble(begun: &mut Option<(Opcode, BytesMut)>, frame: Frame) -> Result<Option<Message>, String> {
     match frame.opcode {
         Opcode::Ping | Opcode::Pong => return Ok(None),
         Opcode::Close => {

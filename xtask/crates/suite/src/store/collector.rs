@@ -149,7 +149,7 @@ impl Watcher {
         let create = wire::WatchCreateRequest {
             key,
             range_end,
-            start_revision: *self.told.borrow() + 1,
+            start_revision: self.told.borrow().saturating_add(1),
             progress_notify: true,
             prev_kv: true,
         };
@@ -157,7 +157,7 @@ impl Watcher {
         requests.send(request).await.map_err(|_| Trouble::Broken)?;
         let mut answers = self.store.stream(receiver).await.map_err(|_| Trouble::Broken)?;
         if again {
-            self.recorder.reopened(*self.told.borrow() + 1);
+            self.recorder.reopened(self.told.borrow().saturating_add(1));
         }
         loop {
             tokio::select! {
@@ -277,6 +277,18 @@ impl Names {
         };
         values.into_iter().map(snapshot).collect()
     }
+}
+
+/// The answer of a watch, read from its bytes and as it is written again, with the revisions that are recorded of it. For
+/// the fuzz crate.
+pub(crate) fn recorded(message: &[u8]) -> Option<(wire::WatchResponse, Vec<u8>, Vec<Revision>)> {
+    use prost::Message;
+    let answer = wire::WatchResponse::decode(message).ok()?;
+    let mut keys = BTreeMap::new();
+    let events = answer.events.clone().into_iter();
+    let revisions = events.filter_map(|event| Names::All.revision(&mut keys, event, 0)).collect();
+    let written = answer.encode_to_vec();
+    Some((answer, written, revisions))
 }
 
 /// Whether a namespace or a group has a name that `Ctx` gives: `ap-CHECK-MARK`, `ap-CHECK-MARK-1.example.org`.

@@ -7,4 +7,5 @@ mod wire;
 
 pub use client::{KeyValue, LeaseInfo, Store, StoreError};
 pub use collector::Collector;
+pub(crate) use collector::recorded;
 pub(crate) use stream::{EVERY_WATCH, Told};

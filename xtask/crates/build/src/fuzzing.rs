@@ -1,0 +1,24 @@
+//! Entry points for the fuzz crate; no product code calls them. Each takes any bytes and panics on a defect.
+
+use crate::{buildinfo, elf};
+
+#[doc(hidden)]
+pub const TARGETS: &[(&str, fn(&[u8]))] = &[("build-elf", elf), ("build-info", build_info)];
+
+/// The headers of a program, and the build information where they say that it is.
+fn elf(data: &[u8]) {
+    let Ok(elf) = elf::parse(data) else { return };
+    assert_eq!(elf.facts.class, if data[4] == 1 { 32 } else { 64 }, "the class is the fifth byte");
+    if let Some(go_data) = elf.go_data {
+        let _ = buildinfo::parse(go_data);
+    }
+}
+
+/// Build information without a program around it.
+fn build_info(data: &[u8]) {
+    if let Ok(Some(info)) = buildinfo::parse(data) {
+        let length = info.go.len() + info.path.len() + info.module.path.len() + info.module.version.len();
+        // An invalid byte becomes a replacement character of three bytes.
+        assert!(length <= 3 * data.len(), "{length} bytes were read from {}", data.len());
+    }
+}

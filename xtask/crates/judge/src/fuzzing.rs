@@ -1,0 +1,110 @@
+//! Entry points for the fuzz crate: each takes foreign bytes and panics if a rule of the parser does not hold. No product
+//! code calls them.
+
+use model::history::{History, Meta, Operation, Revision, Stream};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::decrypt::{EncryptedObject, Provider, Sealed};
+use crate::fault::{Account, id_in, judge_account};
+use crate::pieces::{self, Piece};
+use crate::{Court, JUDGES, decode, decrypt, judge_all, stored};
+
+/// The targets by the names of their corpora.
+pub const TARGETS: &[(&str, fn(&[u8]))] =
+    &[("judge-values", values), ("judge-decrypt", decryption), ("judge-history", history)];
+
+/// A stored value: every byte is in one piece, a message has the same fields when it is written again, and both readers of
+/// metadata agree.
+fn values(bytes: &[u8]) {
+    let pieces = pieces::pieces(bytes);
+    let mut at = 0;
+    for piece in &pieces {
+        assert_eq!(piece.at, at, "{piece:?} does not begin where the piece before it ends");
+        at += piece.length;
+    }
+    assert_eq!(at, bytes.len(), "the pieces do not cover the value");
+    let shown = pieces::hex_lines(bytes, &pieces).len();
+    assert_eq!(shown, pieces.iter().map(|piece: &Piece| piece.length.div_ceil(16)).sum::<usize>());
+    for offset in [0, bytes.len() / 2, bytes.len()] {
+        assert_eq!(pieces::piece_at(&pieces, offset).is_some(), offset < bytes.len());
+    }
+    let kind = decode::stored_kind(bytes);
+    let envelope = decode::envelope(bytes);
+    assert!(envelope.is_err() || kind.is_ok(), "an envelope without a kind");
+    if let Ok(fields) = decode::fields(bytes) {
+        assert!(fields.len() <= bytes.len());
+    }
+    if let (Some(meta), Some(borrowed)) = (decode::meta(bytes), stored::meta(bytes)) {
+        assert_eq!((meta.name.as_str(), meta.namespace.as_str()), (borrowed.name, borrowed.namespace));
+        assert_eq!(meta.uid, borrowed.uid);
+        assert_eq!(meta.labels, borrowed.labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
+    }
+    let _ = (pieces::encryption(bytes), id_in(bytes));
+}
+
+/// An encrypted value: the prefix and the body are the whole value, and a body that opens has the length that its provider
+/// makes. The keys are those of the corpus.
+fn decryption(bytes: &[u8]) {
+    const KEY: [u8; 32] = [7; 32];
+    const PLACE: &[u8] = b"/registry/secrets/n/a";
+    let object = |body: &[u8]| {
+        if let Ok(object) = decrypt::encrypted_object(body) {
+            let EncryptedObject { data, source, .. } = object;
+            for source in [source, &KEY] {
+                let clear = object.open(source, PLACE);
+                assert!(clear.is_err() || clear.is_ok_and(|clear| clear.len() < data.len()));
+            }
+        }
+    };
+    object(bytes);
+    let Ok(Some(sealed)) = decrypt::sealed(bytes) else { return };
+    let Sealed { provider, name, body } = sealed;
+    assert_eq!([provider.prefix(name).as_bytes(), body].concat(), bytes);
+    assert!(pieces::encryption(bytes).is_some(), "a value with a provider that has no name");
+    object(body);
+    for key in [&KEY[..], &KEY[..24], &KEY[..16], &[]] {
+        if let Ok(clear) = decrypt::open(&sealed, key, PLACE) {
+            assert_eq!(provider.length(clear.len()), Some(body.len()), "{provider:?}");
+            assert!(!matches!(provider, Provider::KmsV1 | Provider::KmsV2));
+        }
+    }
+}
+
+/// A history as lines of JSON, the first for what frames it: a record is read as it was written, and every judge decides.
+fn history(bytes: &[u8]) {
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let Some(meta) = lines.next().and_then(read::<Meta>) else { return };
+    let mut history = History { meta, ..History::default() };
+    for line in lines {
+        if let Some(revision) = read::<Revision>(line) {
+            history.revisions.push(revision);
+        } else if let Some(operation) = read::<Operation>(line) {
+            history.operations.push(operation);
+        } else if let Some(stream) = read::<Stream>(line) {
+            history.streams.push(stream);
+        }
+    }
+    let judgements = judge_all(&history);
+    assert_eq!(judgements.len(), JUDGES.len());
+    for (_, judgement) in &judgements {
+        let _ = judgement.outcome();
+    }
+    let account = Account { revisions: history.revisions.clone(), ..Account::default() };
+    let _ = judge_account(&account).outcome();
+    let profile = history.meta.profile.clone();
+    let histories = [history];
+    assert!(Court::new(&histories).judge("suite.truth", &profile).is_some());
+}
+
+/// A record of a line, which must be the same when it is written and read again.
+fn read<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(line: &[u8]) -> Option<T> {
+    let value: T = serde_json::from_slice(line).ok()?;
+    let written = serde_json::to_vec(&value).expect("a record can be written");
+    assert_eq!(serde_json::from_slice::<T>(&written).expect("a written record can be read"), value);
+    Some(value)
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;

@@ -1,0 +1,91 @@
+//! Entry points for the fuzz crate: each takes foreign bytes and panics if a rule of the parser does not hold. No product
+//! code calls them.
+
+use bytes::BytesMut;
+use model::history::FrameKind;
+
+use crate::checks::fuzzing::{chunks, forms, texts, websocket};
+use crate::{Keyring, history_files, store, upstream, watch};
+
+/// The targets by the names of their corpora.
+pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("suite-watch", events),
+    ("suite-watch-forms", forms),
+    ("suite-websocket", websocket),
+    ("suite-chunks", chunks),
+    ("suite-texts", texts),
+    ("suite-store", store_events),
+    ("suite-history-files", history),
+    ("suite-keyring", keyring),
+    ("suite-upstream", specs),
+];
+
+/// The JSON events of a watch: lines are the same wherever the body is split, and each is an event or an error.
+fn events(bytes: &[u8]) {
+    let mut buffer = BytesMut::new();
+    let mut lines = Vec::new();
+    let split = bytes.len() / 2;
+    for piece in [&bytes[..split], &bytes[split..]] {
+        buffer.extend_from_slice(piece);
+        lines.extend(std::iter::from_fn(|| watch::take_line(&mut buffer)));
+    }
+    let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(lines.len(), ends);
+    for (line, expected) in lines.iter().zip(bytes.split(|byte| *byte == b'\n')) {
+        assert_eq!(line, expected);
+        let Ok((kind, object)) = watch::parse_event(line) else { continue };
+        let known = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"].contains(&kind.word());
+        assert_eq!(known, !matches!(kind, FrameKind::Unknown { .. }));
+        assert_eq!(object.rv() > 0, object.rv_text().parse::<u64>().is_ok_and(|rv| rv > 0));
+        let _ = (object.name(), object.namespace(), object.uid(), object.items());
+    }
+}
+
+/// The answer of a store's watch: the same when it is written again, and each change becomes one revision.
+fn store_events(bytes: &[u8]) {
+    let Some((answer, written, revisions)) = store::recorded(bytes) else { return };
+    assert_eq!(revisions.len(), answer.events.iter().filter(|event| event.kv.is_some()).count());
+    let (again, ..) = store::recorded(&written).expect("a written answer can be read");
+    assert_eq!(again, answer);
+}
+
+/// The files of a history, one after the other with a line `--` between them: a recording is judged, whatever it holds.
+fn history(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut parts = text.split("--\n");
+    let mut file = || parts.next().unwrap_or_default().as_bytes();
+    let files = ["meta.json", "revisions.jsonl", "operations.jsonl", "streams.jsonl"].map(|name| (name, file()));
+    let open = |name: &str| {
+        let found = files.iter().find(|(known, _)| *known == name);
+        let (name, content) = found.unwrap_or_else(|| panic!("{name} is not one of the files"));
+        Ok(((*name).to_owned(), *content))
+    };
+    let Ok(history) = history_files::whole(open) else { return };
+    for (_, judgement) in judge::judge_all(&history) {
+        let _ = judgement.outcome();
+    }
+}
+
+/// An EncryptionConfiguration, the keys of the plugin and an encrypted value, with a hyphen between them.
+fn keyring(bytes: &[u8]) {
+    let mut parts = bytes.splitn(3, |byte| *byte == b'-');
+    let mut next = || parts.next().unwrap_or_default();
+    let (configuration, keys, value) = (next(), next(), next());
+    let Some(keyring) = Keyring::parse(&String::from_utf8_lossy(configuration), &String::from_utf8_lossy(keys)) else {
+        return;
+    };
+    if let Ok(clear) = keyring.open(value, "/registry/secrets/n/a") {
+        assert!(clear.len() <= value.len());
+    }
+}
+
+/// Lines of upstream's suite: no more specs end than there are lines.
+fn specs(bytes: &[u8]) {
+    if let Ok(ended) = upstream::ended(bytes) {
+        assert!(ended <= bytes.split(|byte| *byte == b'\n').count());
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;

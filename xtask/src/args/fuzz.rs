@@ -1,0 +1,54 @@
+//! `cargo xtask fuzz`.
+
+use std::ffi::OsString;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use clap::builder::OsStringValueParser;
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+The first run compiles an instrumented program, which needs a C++ compiler and takes minutes. New inputs are kept in the
+cache and read again by the next run. An input that crashes, hangs or takes too much memory goes to fuzz/ in the reports
+folder; fix the defect, and add the input to xtask/fuzz/corpus/TARGET under a name that tells the defect.
+
+Examples:
+  cargo xtask fuzz --list
+  cargo xtask fuzz fetch-lock --seconds 600
+  cargo xtask fuzz fetch- images- --jobs 2         all targets whose names begin like this
+  cargo xtask fuzz --replay                        the committed corpora, without the instrumented program
+  cargo xtask fuzz fetch-lock --input FILE         one input, for example that of a finding
+  cargo xtask fuzz --totals                        what all runs together have done
+
+Exit codes: 0 no findings, 1 a finding, 2 no such target, 101 the program cannot be built, 102 the fuzzer broke,
+130 interrupted.")]
+pub(crate) struct FuzzOptions {
+    /// Targets, by name or by the beginning of their names [default: all]
+    #[arg(value_name = "TARGET")]
+    pub(crate) targets: Vec<String>,
+    /// Seconds for each target
+    #[arg(long, value_name = "N", default_value = "60")]
+    pub(crate) seconds: NonZeroU64,
+    /// Targets at the same time [default: the number of processors]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+    /// Print the targets
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Only run the committed corpora, without the instrumented program
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) replay: bool,
+    /// Only run this input, without the instrumented program
+    #[arg(long, value_name = "FILE", requires = "targets", conflicts_with_all = ["list", "replay"])]
+    pub(crate) input: Option<PathBuf>,
+    /// Print executions and seconds of all runs so far
+    #[arg(long, conflicts_with_all = ["list", "replay", "input"])]
+    pub(crate) totals: bool,
+    /// Print the result as JSON on stdout
+    #[arg(long, conflicts_with_all = ["replay", "input"])]
+    pub(crate) json: bool,
+    /// The C++ compiler, as the build of libFuzzer reads it.
+    #[arg(long, hide = true, env = "CXX", value_parser = OsStringValueParser::new())]
+    pub(crate) cxx: Option<OsString>,
+}

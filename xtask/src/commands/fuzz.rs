@@ -1,0 +1,226 @@
+//! `cargo xtask fuzz`: generated inputs for everything that reads foreign data. The targets are in the crate `fuzz`.
+//!
+//! Coverage needs no nightly compiler: rustc passes LLVM's options through. The engine, libFuzzer, is in the instrumented
+//! program; `engine` starts it and reads its output, `totals` adds up all runs.
+
+mod engine;
+mod program;
+mod totals;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use model::Exit;
+use proc::progress::Phase;
+use proc::{Scratch, hold, interrupt, progress, side_by_side};
+use serde::Serialize;
+
+use super::{print, print_json};
+use crate::args::FuzzOptions;
+use crate::failure::{Failure, OrExit};
+use crate::paths::{self, Paths};
+use engine::{Order, Outcome};
+use totals::Totals;
+
+/// Below the cache.
+const FOLDER: &str = "fuzz";
+/// Committed inputs: a folder for each target, which the tests of the crate `fuzz` make sure of.
+const CORPORA: &str = "xtask/fuzz/corpus";
+
+/// One line of the table.
+#[derive(Debug, Serialize)]
+struct Row {
+    target: String,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+/// Where everything of fuzzing is.
+struct Folders {
+    cache: PathBuf,
+    committed: PathBuf,
+    findings: PathBuf,
+}
+
+pub(crate) fn run(paths: &Paths, options: &FuzzOptions) -> Result<Exit, Failure> {
+    let folders = Folders {
+        cache: paths.cache.join(FOLDER),
+        committed: paths::root().join(CORPORA),
+        findings: paths.reports.join(FOLDER),
+    };
+    let known = names(&folders.committed)?;
+    let chosen = chosen(&known, &options.targets)?;
+    if options.list {
+        return list(&chosen, options.json);
+    }
+    if options.totals {
+        return show_totals(&folders, &chosen, options.json);
+    }
+    if let Some(input) = &options.input {
+        let [target] = chosen.as_slice() else {
+            let names = chosen.join(", ");
+            return Err(Failure::usage(anyhow!("--input is for one target, and these match: {names}")));
+        };
+        return replay(&[(target, input.clone())]);
+    }
+    if options.replay {
+        let all: Vec<(&str, PathBuf)> = chosen.iter().map(|name| (*name, folders.committed.join(name))).collect();
+        return replay(&all);
+    }
+    fuzz(paths, &folders, &chosen, options)
+}
+
+fn names(committed: &Path) -> Result<Vec<String>, Failure> {
+    let found = fs::read_dir(committed).with_context(|| format!("failed to read {}", committed.display()));
+    let found = found.or_exit(Exit::Infrastructure)?.flatten();
+    let mut names: Vec<String> = found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// A word that is a whole name means that target alone, even if other names begin with it.
+fn chosen<'a>(known: &'a [String], words: &[String]) -> Result<Vec<&'a str>, Failure> {
+    let mut wanted = vec![words.is_empty(); known.len()];
+    for word in words {
+        let whole = known.contains(word);
+        let fits = |name: &String| if whole { name == word } else { name.starts_with(word.as_str()) };
+        if !known.iter().any(fits) {
+            let all = known.join(", ");
+            return Err(Failure::usage(anyhow!("no fuzz target is called `{word}` or begins with it; they are {all}")));
+        }
+        wanted.iter_mut().zip(known).for_each(|(wanted, name)| *wanted |= fits(name));
+    }
+    Ok(known.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(name, _)| name.as_str()).collect())
+}
+
+fn list(chosen: &[&str], json: bool) -> Result<Exit, Failure> {
+    if json {
+        print_json(&chosen)?;
+    } else {
+        chosen.iter().for_each(|name| print(&format!("{name}\n")));
+    }
+    Ok(Exit::Ok)
+}
+
+fn show_totals(folders: &Folders, chosen: &[&str], json: bool) -> Result<Exit, Failure> {
+    let totals = Totals::load(&folders.cache).or_exit(Exit::Infrastructure)?.only(chosen);
+    if json {
+        print_json(&totals)?;
+    } else {
+        print(&totals.table());
+    }
+    Ok(Exit::Ok)
+}
+
+/// Runs inputs through the program that is not instrumented, which needs no C++ compiler.
+fn replay(inputs: &[(&str, PathBuf)]) -> Result<Exit, Failure> {
+    let program = program::plain().or_exit(Exit::Build)?;
+    let mut findings = 0;
+    for (target, input) in inputs {
+        match program::replay(&program, target, input).or_exit(Exit::Infrastructure)? {
+            Ok(()) => progress::say(&format!("{target}: {} passes", input.display())),
+            Err(why) => {
+                findings += 1;
+                progress::say(&format!("FINDING {target}: {why}"));
+            }
+        }
+    }
+    Ok(if findings == 0 { Exit::Ok } else { Exit::Internal })
+}
+
+fn fuzz(paths: &Paths, folders: &Folders, chosen: &[&str], options: &FuzzOptions) -> Result<Exit, Failure> {
+    let built = folders.cache.join("target");
+    let corpora = folders.cache.join("corpus");
+    for folder in [&built, &corpora, &folders.findings] {
+        let made = fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()));
+        made.or_exit(Exit::Infrastructure)?;
+    }
+    // So that `cache prune` leaves them alone.
+    hold::hold(&built);
+    hold::hold(&corpora);
+    let program = program::instrumented(&built, options.cxx.as_deref()).or_exit(Exit::Build)?;
+    let scratch = Scratch::create(&paths.cache, "fuzz").or_exit(Exit::Infrastructure)?;
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = options.jobs.map_or_else(processors, usize::from);
+    let phase = Phase::start("fuzz");
+    let rows = side_by_side(chosen, jobs, |target| {
+        if interrupt::requested() {
+            return Ok(None);
+        }
+        let order = Order {
+            target,
+            seconds: options.seconds.get(),
+            committed: &folders.committed.join(target),
+            working: &corpora.join(target),
+            findings: &folders.findings,
+            temporary: &scratch.path().join(target),
+        };
+        let outcome = engine::run(&program, &order, &phase)?;
+        totals::add(&folders.cache, target, &outcome)?;
+        progress::say(&line(target, &outcome));
+        Ok(Some(Row { target: (*target).to_owned(), outcome }))
+    });
+    let mut rows: Vec<Row> = rows.or_exit(Exit::Infrastructure)?.into_iter().flatten().collect();
+    rows.sort_by(|a, b| a.target.cmp(&b.target));
+    let findings = rows.iter().filter(|row| row.outcome.finding.is_some()).count();
+    phase.done(&format!("{} targets, {findings} new findings", rows.len()));
+    if options.json {
+        print_json(&rows)?;
+    } else {
+        print(&table(&rows));
+    }
+    let exit = if findings == 0 { Exit::Ok } else { Exit::Internal };
+    Ok(if interrupt::requested() { Exit::Interrupted } else { exit })
+}
+
+fn line(target: &str, outcome: &Outcome) -> String {
+    match &outcome.finding {
+        None => format!("{target}: {} executions, coverage {}", outcome.executions, outcome.coverage),
+        Some(finding) => format!("FINDING {target}: {}", finding.reason),
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.target.len()).fold("target".len(), usize::max);
+    let mut text = format!(
+        "{:width$} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}  findings\n",
+        "target", "executions", "seconds", "per s", "coverage", "features", "corpus"
+    );
+    for Row { target, outcome } in rows {
+        let Outcome { executions, seconds, coverage, features, corpus, finding } = outcome;
+        let (rate, count) = (outcome.per_second(), usize::from(finding.is_some()));
+        text.push_str(&format!(
+            "{target:width$} {executions:>12} {seconds:>8.1} {rate:>9.0} {coverage:>9} {features:>9} {corpus:>8}  {count}\n"
+        ));
+    }
+    for Row { target, outcome } in rows {
+        if let Some(finding) = &outcome.finding {
+            let input = finding.input.display();
+            text.push_str(&format!(
+                "\n{target}: {}\n  input   {input}\n  output  {}\n  repeat  {}\n",
+                finding.reason,
+                finding.output.display(),
+                engine::repeat(target, &finding.input)
+            ));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_chosen_by_name_or_by_its_beginning() {
+        let known = ["a", "a-b", "a-c", "d"].map(str::to_owned);
+        let of = |words: &[&str]| chosen(&known, &words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&[]).unwrap(), ["a", "a-b", "a-c", "d"]);
+        assert_eq!(of(&["a"]).unwrap(), ["a"]);
+        assert_eq!(of(&["d", "a-"]).unwrap(), ["a-b", "a-c", "d"]);
+        let refused = of(&["a", "x"]).unwrap_err();
+        assert_eq!(refused.exit, Exit::Usage);
+        assert!(refused.error.to_string().contains("`x`"), "{}", refused.error);
+    }
+}

@@ -1,0 +1,213 @@
+//! Starts libFuzzer on one target and reads its output: <https://llvm.org/docs/LibFuzzer.html>.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use proc::exec::{self, ExecError, Shell, cmd};
+use proc::progress::Phase;
+use serde::Serialize;
+
+/// Above what the largest corpus and its unpacked form take; a target that passes it keeps too much of its input.
+const MEMORY_MIB: u32 = 1024;
+/// Seconds for one input: far above the slowest one on a busy machine.
+const SLOWEST_INPUT: u32 = 20;
+/// Bytes of an input.
+const LONGEST_INPUT: u32 = 16 << 10;
+/// For reading the corpus, which libFuzzer does not count, and for its end.
+const MARGIN: Duration = Duration::from_secs(1800);
+
+/// What to run, and where its files are.
+pub(super) struct Order<'a> {
+    pub(super) target: &'a str,
+    pub(super) seconds: u64,
+    pub(super) committed: &'a Path,
+    pub(super) working: &'a Path,
+    pub(super) findings: &'a Path,
+    pub(super) temporary: &'a Path,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Outcome {
+    pub(super) executions: u64,
+    pub(super) seconds: f64,
+    /// Edges of the program that were taken.
+    pub(super) coverage: u64,
+    /// Edges and how often each was taken, and compared values.
+    pub(super) features: u64,
+    /// Inputs.
+    pub(super) corpus: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) finding: Option<Finding>,
+}
+
+/// An input that shows a defect.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Finding {
+    pub(super) reason: String,
+    pub(super) input: PathBuf,
+    /// The end of libFuzzer's output, with the stack.
+    pub(super) output: PathBuf,
+}
+
+/// The output of libFuzzer, as far as it was read.
+#[derive(Debug, Default)]
+struct Log {
+    outcome: Outcome,
+    /// Whether the program has counters at all.
+    instrumented: bool,
+    panic: Vec<String>,
+    error: Option<String>,
+    input: Option<PathBuf>,
+}
+
+/// Ctrl-C ends the run early, with what was counted until then.
+pub(super) fn run(program: &Path, order: &Order<'_>, phase: &Phase) -> anyhow::Result<Outcome> {
+    for folder in [order.working, order.temporary] {
+        fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
+    }
+    let Order { target, seconds, committed, working, findings, temporary } = order;
+    let prefix = format!("{}/{target}-", findings.display());
+    let (time, memory) = (format!("-max_total_time={seconds}"), format!("-rss_limit_mb={MEMORY_MIB}"));
+    let (slowest, longest) = (format!("-timeout={SLOWEST_INPUT}"), format!("-max_len={LONGEST_INPUT}"));
+    let shell = Shell::new()?;
+    // Names of new functions come from a symbolizer, which takes more time than the target.
+    let command = cmd!(
+        shell,
+        "{program} {time} {memory} {slowest} {longest} -artifact_prefix={prefix} -print_final_stats=1 -print_funcs=0
+         {working} {committed}"
+    );
+    let command = command.env("ARCHPROOF_FUZZ_TARGET", target).env("TMPDIR", temporary).env("RUST_BACKTRACE", "1");
+    let begin = Instant::now();
+    let mut log = Log::default();
+    let ended = exec::run_with(command, Duration::from_secs(*seconds).saturating_add(MARGIN), |line| {
+        if let Some(line) = line {
+            log.read(line);
+            phase.status(format!("{target}: {} executions", log.outcome.executions));
+        }
+    });
+    log.outcome.seconds = begin.elapsed().as_secs_f64();
+    let tail = match ended {
+        Ok(_) | Err(ExecError::Interrupted { .. }) => String::new(),
+        Err(ExecError::Failed { tail, .. }) if log.input.is_some() => tail,
+        Err(error) => return Err(error).with_context(|| format!("libFuzzer did not run {target} to its end")),
+    };
+    if !log.instrumented && !proc::interrupt::requested() {
+        bail!("the program of {target} counts no coverage: the compiler has ignored the flags of its build");
+    }
+    log.outcome.finding = log.finding(&tail)?;
+    Ok(log.outcome)
+}
+
+/// How to run an input again.
+pub(super) fn repeat(target: &str, input: &Path) -> String {
+    format!("cargo xtask fuzz {target} --input {}", input.display())
+}
+
+impl Log {
+    fn read(&mut self, line: &str) {
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        if let Some(rest) = line.strip_prefix('#') {
+            let words: Vec<&str> = rest.split_whitespace().collect();
+            let after = |name: &str| words.iter().skip_while(|word| **word != name).nth(1);
+            let set = |field: &mut u64, text: Option<&str>| *field = text.and_then(number).unwrap_or(*field);
+            set(&mut self.outcome.executions, words.first().copied());
+            set(&mut self.outcome.coverage, after("cov:").copied());
+            set(&mut self.outcome.features, after("ft:").copied());
+            set(&mut self.outcome.corpus, after("corp:").and_then(|text| text.split('/').next()));
+        } else if let Some(count) = line.strip_prefix("stat::number_of_executed_units:").and_then(number) {
+            self.outcome.executions = count;
+        } else if line.starts_with("INFO: Loaded ") && line.contains("inline 8-bit counters") {
+            self.instrumented = true;
+        } else if let Some((_, path)) = line.split_once("Test unit written to ") {
+            self.input = Some(PathBuf::from(path.trim()));
+        } else if let Some((_, error)) = line.split_once("ERROR: libFuzzer: ") {
+            self.error = Some(error.to_owned());
+        } else if line.contains(" panicked at ") || self.panic.len() == 1 {
+            // The message is on the line after the place.
+            self.panic.push(line.trim().to_owned());
+        }
+    }
+
+    /// Writes the output next to the input.
+    fn finding(&self, tail: &str) -> anyhow::Result<Option<Finding>> {
+        let Some(input) = &self.input else { return Ok(None) };
+        let output = input.with_extension("txt");
+        let reason = match (self.panic.is_empty(), &self.error) {
+            (false, _) => self.panic.join(" "),
+            (true, Some(error)) => error.clone(),
+            (true, None) => "libFuzzer ended without a reason".to_owned(),
+        };
+        let target = input.file_name().unwrap_or_default().to_string_lossy();
+        let text = format!("{target}\n{reason}\n\n{tail}\n");
+        fs::write(&output, text).with_context(|| format!("failed to write {}", output.display()))?;
+        Ok(Some(Finding { reason, input: input.clone(), output }))
+    }
+}
+
+impl Outcome {
+    #[expect(clippy::cast_precision_loss, reason = "a count of executions in a table")]
+    pub(super) fn per_second(&self) -> f64 {
+        if self.seconds > 0.0 { self.executions as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Log {
+        let mut log = Log::default();
+        text.lines().for_each(|line| log.read(line));
+        log
+    }
+
+    const BEGIN: &str = "\
+INFO: Running with entropic power schedule (0xFF, 100).
+INFO: Loaded 1 modules   (151209 inline 8-bit counters): 151209 [0x5581, 0x5582),
+#3\tINITED cov: 57 ft: 81 corp: 3/120b exec/s: 0 rss: 37Mb
+#2048\tpulse  cov: 60 ft: 90 corp: 5/1b lim: 120 exec/s: 1024 rss: 40Mb
+";
+
+    #[test]
+    fn progress_of_a_run_that_is_cut_off_is_counted() {
+        let log = read(BEGIN);
+        assert!(log.instrumented);
+        let Outcome { executions, coverage, features, corpus, .. } = log.outcome;
+        assert_eq!((executions, coverage, features, corpus), (2048, 60, 90, 5));
+        assert_eq!(read(BEGIN).finding("").unwrap(), None);
+    }
+
+    #[test]
+    fn final_count_replaces_the_last_progress() {
+        let end = "#5000\tDONE   cov: 61 ft: 91 corp: 6/1b\nDone 5001 runs in 2 second(s)\nstat::number_of_executed_units: 5001\n";
+        assert_eq!(read(&format!("{BEGIN}{end}")).outcome.executions, 5001);
+    }
+
+    #[test]
+    fn crash_has_its_panic_as_the_reason_and_its_output_next_to_the_input() {
+        let dir = std::env::temp_dir().join(format!("archproof-fuzz-engine-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let input = dir.join("fetch-lock-crash-0a");
+        let end = format!(
+            "thread '<unnamed>' (7) panicked at src/a.rs:1:2:\nindex out of bounds\nstack backtrace:\n\
+             ==7== ERROR: libFuzzer: deadly signal\nartifact_prefix='x'; Test unit written to {}\n",
+            input.display()
+        );
+        let found = read(&format!("{BEGIN}{end}")).finding("the tail").unwrap().unwrap();
+        assert_eq!(found.reason, "thread '<unnamed>' (7) panicked at src/a.rs:1:2: index out of bounds");
+        assert!(fs::read_to_string(&found.output).unwrap().ends_with("the tail\n"));
+        assert_eq!(repeat("a", Path::new("b")), "cargo xtask fuzz a --input b");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn timeout_and_memory_have_the_words_of_libfuzzer_as_the_reason() {
+        let log = read("==7== ERROR: libFuzzer: timeout after 20 seconds\nTest unit written to ./timeout-1\n");
+        assert_eq!(log.error.as_deref(), Some("timeout after 20 seconds"));
+        assert_eq!(log.input.as_deref(), Some(Path::new("./timeout-1")));
+        assert!(!log.instrumented);
+    }
+}
