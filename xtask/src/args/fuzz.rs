@@ -24,9 +24,10 @@ Examples:
 Exit codes: 0 no findings, 1 a finding, 2 no such target, 101 the program cannot be built, 102 the fuzzer broke,
 130 interrupted.")]
 pub(crate) struct FuzzOptions {
+    // Not `targets`: clap knows the global option by that name.
     /// Targets, by name or by the beginning of their names [default: all]
     #[arg(value_name = "TARGET")]
-    pub(crate) targets: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Seconds for each target
     #[arg(long, value_name = "N", default_value = "60")]
     pub(crate) seconds: NonZeroU64,
@@ -40,7 +41,7 @@ pub(crate) struct FuzzOptions {
     #[arg(long, conflicts_with = "list")]
     pub(crate) replay: bool,
     /// Only run this input, without the instrumented program
-    #[arg(long, value_name = "FILE", requires = "targets", conflicts_with_all = ["list", "replay"])]
+    #[arg(long, value_name = "FILE", requires = "names", conflicts_with_all = ["list", "replay"])]
     pub(crate) input: Option<PathBuf>,
     /// Print executions and seconds of all runs so far
     #[arg(long, conflicts_with_all = ["list", "replay", "input"])]

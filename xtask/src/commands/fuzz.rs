@@ -50,7 +50,7 @@ pub(crate) fn run(paths: &Paths, options: &FuzzOptions) -> Result<Exit, Failure>
         findings: paths.reports.join(FOLDER),
     };
     let known = names(&folders.committed)?;
-    let chosen = chosen(&known, &options.targets)?;
+    let chosen = chosen(&known, &options.names)?;
     if options.list {
         return list(&chosen, options.json);
     }

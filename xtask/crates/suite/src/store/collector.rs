@@ -231,7 +231,11 @@ impl Names {
             return true;
         }
         let segments: Vec<&str> = key.split('/').collect();
-        let [places @ .., _name] = segments.as_slice() else { return false };
+        let [places @ .., name] = segments.as_slice() else { return false };
+        // The apiserver makes an APIService `VERSION.GROUP` for each definition of the run.
+        if let ([.., "apiregistration.k8s.io", "apiservices"], Some((_, group))) = (places, name.split_once('.')) {
+            return is_of_run(group, mark);
+        }
         let is_secret = matches!(places, [.., "secrets", _]);
         !is_secret && places.iter().any(|place| is_of_run(place, mark))
     }
@@ -317,6 +321,7 @@ mod tests {
             "/registry/configmaps/ap-list-order-qwert0/a",
             "/registry/ap-storage-x-qwert.example.org/fruits/default/a",
             "/registry/ap-storage-x-qwert-1.example.org/fruits/a",
+            "/registry/apiregistration.k8s.io/apiservices/v1.ap-storage-x-qwert.example.org",
         ] {
             assert!(names.shows(key.as_bytes()), "{key}");
         }
@@ -328,6 +333,9 @@ mod tests {
             "/registry/secrets/ap-cc-x-other/password",
             "/registry/configmaps/my-ap-cc-x-qwert/a",
             "/registry/namespaces/qwert",
+            "/registry/apiregistration.k8s.io/apiservices/v1.ap-storage-x-qwertz.example.org",
+            "/registry/apiregistration.k8s.io/apiservices/v1.metrics.qwert",
+            "/registry/secrets/apiservices/v1.ap-storage-x-qwert.example.org",
             "qwert",
         ] {
             assert!(!names.shows(key.as_bytes()), "{key}");
