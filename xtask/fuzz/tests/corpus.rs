@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the test harness shows it only after a panic")]
 fn every_target_accepts_its_corpus() {
     for (name, target) in fuzz::targets() {
         let dir = fuzz::corpus().join(name);
         let files = fuzz::files(&dir).unwrap_or_default();
         assert!(!files.is_empty(), "the target {name} has no corpus: add a file to {}", dir.display());
         for file in files {
-            // The test shows this line only after a panic.
             println!("replaying {}", file.display());
             target(&fs::read(&file).unwrap());
         }

@@ -13,8 +13,10 @@ use crate::existing::config::{Access, Identity};
 use crate::kind::pods;
 use crate::qemu::{qmp, shell};
 
-/// The targets by the names of their corpora.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[
     ("boot-agent", agent_lines),
     ("boot-qmp", monitor),
     ("boot-shell", frames),

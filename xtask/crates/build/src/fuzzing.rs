@@ -2,8 +2,10 @@
 
 use crate::{buildinfo, elf};
 
-#[doc(hidden)]
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("build-elf", elf), ("build-info", build_info)];
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[("build-elf", elf), ("build-info", build_info)];
 
 /// The headers of a program, and the build information where they say that it is.
 fn elf(data: &[u8]) {

@@ -13,9 +13,10 @@ use crate::http::{Answer, Call};
 use crate::keystone::Token;
 use crate::{Microversion, keystone, lookup, mask, request, session};
 
-/// The targets by the names of their corpora.
-pub const TARGETS: &[(&str, fn(&[u8]))] =
-    &[("cloud-config", configuration), ("cloud-answers", answers), ("cloud-forms", forms)];
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[("cloud-config", configuration), ("cloud-answers", answers), ("cloud-forms", forms)];
 
 /// A `clouds.yaml`, and behind a line `---` a `secure.yaml`: what is accepted names an address to which secrets may go, and
 /// no message has a secret in it.

@@ -17,8 +17,10 @@ use crate::version::Relation;
 use crate::{Options, QemuChoice};
 use crate::{bundle, deb, digest, elf, go, guest, mirror, resolve, tree, version};
 
-#[doc(hidden)]
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[
     ("fetch-bundle", bundle_archive),
     ("fetch-deb", deb_file),
     ("fetch-deb-data", deb_data),

@@ -218,7 +218,7 @@ fn restore_go_mods(tree: &mut Unpacker) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A pin that no archive fits.
+/// The pin that an archive fits; for fuzzing.
 pub(crate) fn pin_of(zip: &Path) -> anyhow::Result<Pin> {
     let [version, arch, hash] = ["1", "x", "h1:"].map(str::to_owned);
     let mut pin = Pin { version, arch, size: std::fs::metadata(zip)?.len(), hash };

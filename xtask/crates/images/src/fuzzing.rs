@@ -2,8 +2,10 @@
 
 use crate::audit::fuzzed;
 
-#[doc(hidden)]
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[
     ("images-archive", fuzzed::archive),
     ("images-docker", fuzzed::docker),
     ("images-files", fuzzed::files),

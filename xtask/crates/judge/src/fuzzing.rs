@@ -10,9 +10,10 @@ use crate::fault::{Account, id_in, judge_account};
 use crate::pieces::{self, Piece};
 use crate::{Court, JUDGES, decode, decrypt, judge_all, stored};
 
-/// The targets by the names of their corpora.
-pub const TARGETS: &[(&str, fn(&[u8]))] =
-    &[("judge-values", values), ("judge-decrypt", decryption), ("judge-history", history)];
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[("judge-values", values), ("judge-decrypt", decryption), ("judge-history", history)];
 
 /// A stored value: every byte is in one piece, a message has the same fields when it is written again, and both readers of
 /// metadata agree.

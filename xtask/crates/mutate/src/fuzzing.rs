@@ -11,8 +11,10 @@ use crate::store::Messages;
 use crate::stream::Lines;
 use crate::table::{Means, all};
 
-/// The targets by the names of their corpora.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[
     ("mutate-messages", messages),
     ("mutate-grpc", grpc),
     ("mutate-watch", watch),

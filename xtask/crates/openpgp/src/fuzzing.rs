@@ -4,8 +4,10 @@ use std::sync::OnceLock;
 
 use crate::Keys;
 
-#[doc(hidden)]
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("openpgp-keys", keys), ("openpgp-signed", signed)];
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[("openpgp-keys", keys), ("openpgp-signed", signed)];
 
 /// The public half of a key that was made for this and thrown away.
 const KEYS: &str = include_str!("fuzzing/keys.asc");
@@ -14,7 +16,7 @@ const TEXT: &str = "Origin: Test\nSuite: testing\nCodename: trixie\nSHA256:\n - 
 /// A message of which the keys of an input are asked.
 const MESSAGE: &str = include_str!("../../../fuzz/corpus/openpgp-signed/good");
 
-/// Armored keys of any origin, as they are used: none but the right one has signed the message.
+/// Armored keys of any origin, as they are used: only the right key has signed the message.
 fn keys(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(keys) = Keys::parse(text) else { return };

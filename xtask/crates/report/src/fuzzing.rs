@@ -7,8 +7,10 @@ use quick_xml::events::Event as Xml;
 use crate::junit::{Flavour, Form};
 use crate::{Child, Diff, Joint, Picture, Record, Results, events, github, history, results, validate, verdict};
 
-/// The targets by the names of their corpora.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[
     ("report-junit", junit),
     ("report-results", run_results),
     ("report-events", run_events),

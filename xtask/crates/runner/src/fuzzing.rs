@@ -24,9 +24,10 @@ use crate::limits::{ATTEMPTS, Limits, Next, Repeat, next};
 use crate::policy::ArchNames;
 use crate::{Name, Scope, gc, gitlab, jit, plain, scale};
 
-/// The targets by the names of their corpora.
-pub const TARGETS: &[(&str, fn(&[u8]))] =
-    &[("runner-answers", answers), ("runner-jit", configuration), ("runner-names", names)];
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[("runner-answers", answers), ("runner-jit", configuration), ("runner-names", names)];
 
 /// An answer of GitHub or GitLab: the status, headers and, behind an empty line, the body. Messages are one line, a wait
 /// has an end, and every decision over runners and jobs is possible.

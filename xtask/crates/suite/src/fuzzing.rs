@@ -7,8 +7,10 @@ use model::history::FrameKind;
 use crate::checks::fuzzing::{chunks, forms, texts, websocket};
 use crate::{Keyring, history_files, store, upstream, watch};
 
-/// The targets by the names of their corpora.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// The name of a corpus, and a function that panics on a defect.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[
     ("suite-watch", events),
     ("suite-watch-forms", forms),
     ("suite-websocket", websocket),
