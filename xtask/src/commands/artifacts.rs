@@ -157,11 +157,7 @@ mod tests {
                 vec![run.clone(), run.clone()],
             ),
             ("two runs in a record", vec![("r/events.jsonl", &twice)], vec![run.clone(), run.clone()]),
-            (
-                "a run and a build",
-                vec![("r/events.jsonl", STARTED), ("r/build.json", BUILD)],
-                vec![run.clone(), build.clone()],
-            ),
+            ("a run and a build", vec![("r/events.jsonl", STARTED), ("r/build.json", BUILD)], vec![run, build.clone()]),
             ("no list of events", vec![("r/events.jsonl", "x\n")], vec![None]),
             ("a build", vec![("a-build/build.json", BUILD)], vec![build]),
             ("a failed build", vec![("a-build/build.json", &failed)], vec![None]),

@@ -22,6 +22,13 @@ pub(crate) struct Limit {
     pub(crate) entries: u64,
 }
 
+impl Limit {
+    /// Bytes of a tar archive with such files; it has a header for each, and skipped files count too.
+    fn archive(self) -> u64 {
+        self.bytes.saturating_mul(2).saturating_add(1 << 20)
+    }
+}
+
 /// Several times the largest set of packages that is unpacked here.
 const LIMIT: Limit = Limit { bytes: 8 << 30, entries: 500_000 };
 /// Bytes for the dictionary of a decompressor; `xz -9` needs 65 MiB.
@@ -62,7 +69,7 @@ impl Unpacker {
             match name.trim_end_matches('/').strip_prefix("data.tar") {
                 None => {}
                 Some(".xz") => {
-                    let unpacked = decompressed(BufReader::new(entry), self.limit.bytes)
+                    let unpacked = decompressed(BufReader::new(entry), self.limit.archive())
                         .map_err(anyhow::Error::from)
                         .and_then(|data| self.data(data, keep));
                     return unpacked.with_context(|| format!("failed to unpack {}", deb.display()));
