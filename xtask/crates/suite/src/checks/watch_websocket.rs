@@ -27,7 +27,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
                Events in JSON run beside a JSON watch over HTTP/2 while objects are written: both must be the store's \
                history, JSON messages what the HTTP watch sends, protobuf objects the stored bytes. A \
                stream with a timeoutSeconds of 2 (more on slow machines) must end with a close of code 1000 after that \
-               time, an ERROR must be followed by one, and a close of ours must be answered.",
+               time, an ERROR must be followed by one, and the close frame of the client must be answered.",
     by_hand: "websocat -H 'Authorization: Bearer TOKEN' 'wss://SERVER/api/v1/namespaces/default/configmaps?watch=true'",
     profiles: &["default"],
     needs: &[],
