@@ -51,7 +51,7 @@ fn store_events(bytes: &[u8]) {
     assert_eq!(again, answer);
 }
 
-/// The files of a history, one after the other with a line `--` between them: a recording is judged, whatever it holds.
+/// The files of a history, one after the other with a line `--` between them. The judges accept every recording.
 fn history(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.split("--\n");
