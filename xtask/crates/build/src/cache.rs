@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use proc::hold;
+use proc::process::unique_name;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Fields, sha256};
@@ -104,7 +105,7 @@ impl Cache {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         self.sweep();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = self.dir.join(format!("{UNFINISHED}{}-{number}", std::process::id()));
+        let dir = self.dir.join(format!("{UNFINISHED}{}-{number}", unique_name()));
         let unfinished = Unfinished { dir };
         for dir in [unfinished.entry(), unfinished.work()] {
             fs::create_dir_all(&dir).with_context(|| format!("failed to make the folder {}", dir.display()))?;
@@ -308,6 +309,19 @@ mod tests {
         }
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "nothing unfinished is left: {left:?}");
+    }
+
+    /// Two containers with the same cache: their processes have the same numbers.
+    #[test]
+    fn builds_of_processes_with_the_same_number_have_folders_of_their_own() {
+        let dir = TempDir::new();
+        for number in 0..1000 {
+            let other = dir.path().join(format!("{UNFINISHED}{}-{number}/entry", std::process::id()));
+            fs::create_dir_all(&other).unwrap();
+            fs::write(other.join("etcd"), "of another process").unwrap();
+        }
+        let unfinished = Cache::at(dir.path().to_owned()).unfinished().unwrap();
+        assert!(!unfinished.file("etcd").exists());
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Module {
         let phase = Phase::start(format!("resolve {}@{version}", set.main_module));
         let parent = dir.parent().ok_or_else(|| anyhow!("{} has no parent folder", dir.display()))?;
         fs::create_dir_all(parent).with_context(|| format!("failed to make the folder {}", parent.display()))?;
-        let work = Work(dir.with_extension(format!("unfinished-{}", std::process::id())));
+        let work = Work(dir.with_extension(format!("unfinished-{}", proc::process::unique_name())));
         fs::create_dir_all(&work.0).with_context(|| format!("failed to make the folder {}", work.0.display()))?;
 
         // The release's own go.mod names the Go it needs and, for staging repositories, what to replace.

@@ -87,7 +87,7 @@ pub(crate) fn replace(
     name: &str,
     write: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let (file, unfinished) = (dir.join(name), dir.join(format!("{UNFINISHED}{}-{name}", std::process::id())));
+    let (file, unfinished) = (dir.join(name), dir.join(format!("{UNFINISHED}{}-{name}", proc::process::unique_name())));
     let written = (|| {
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&unfinished)?);
         write(&mut out)?;

@@ -1,7 +1,8 @@
 //! Process groups that are alive, and the identity of a process across its number's reuse.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, OnceLock};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 
@@ -22,6 +23,14 @@ pub fn kill_all_groups() {
         // The group may have ended by itself.
         let _ = kill_process_group(group, Signal::KILL);
     }
+}
+
+/// For names of temporary files: another one in each process, also of another PID namespace or another machine that has
+/// the same folder. Containers count their processes from 1, so numbers alone are often the same.
+pub fn unique_name() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    // The standard library takes the keys of a hasher from the system's random numbers.
+    NAME.get_or_init(|| format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(())))
 }
 
 /// A process together with its start time, so that a reused number is not mistaken for it.

@@ -13,6 +13,7 @@ use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::deadline::{OnInterrupt, Probe, until};
+use crate::process::unique_name;
 
 const PART: &str = "part";
 /// Guards against a hang only: another process that makes the same on a slow disk.
@@ -101,7 +102,7 @@ impl Claim {
         match fs::rename(&self.part, &self.to) {
             // A damaged one is in the way, and nobody else may touch it: the name is claimed by us.
             Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
-                let aside = self.to.with_extension(format!("old-{}.{PART}", std::process::id()));
+                let aside = self.to.with_extension(format!("old-{}.{PART}", unique_name()));
                 fs::rename(&self.to, &aside)?;
                 let renamed = fs::rename(&self.part, &self.to);
                 remove(&aside);

@@ -156,7 +156,7 @@ impl Console {
                     .collect()
             }
             Event::SuitePlanned { cases, seed, .. } => {
-                self.planned += cases;
+                self.planned = self.planned.saturating_add(*cases);
                 if talks { format!("{cases} cases, seed {seed}\n") } else { String::new() }
             }
             Event::CaseStarted { .. } => {

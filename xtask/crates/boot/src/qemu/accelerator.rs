@@ -183,7 +183,7 @@ fn remember(file: &Path, known: Known) -> anyhow::Result<()> {
     let folder = file.parent().context("the file lies in a folder")?;
     proc::run_dir::make_private_dir(folder)?;
     // Another run may read or write it at the same time.
-    let draft = file.with_extension(format!("{}.part", std::process::id()));
+    let draft = file.with_extension(format!("{}.part", proc::process::unique_name()));
     proc::run_dir::write_private_file(&draft, &serde_json::to_vec(&known)?)?;
     Ok(std::fs::rename(&draft, file)?)
 }
