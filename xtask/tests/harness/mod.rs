@@ -170,8 +170,12 @@ impl Running {
         send(self.pid(), signal);
     }
 
-    pub(crate) fn end(mut self) -> Ended {
-        let status = wait("the command's end", || match self.child.try_wait().unwrap() {
+    pub(crate) fn end(self) -> Ended {
+        self.end_within(LIMIT)
+    }
+
+    pub(crate) fn end_within(mut self, limit: Duration) -> Ended {
+        let status = wait_within("the command's end", limit, || match self.child.try_wait().unwrap() {
             Some(status) => Probe::Ready(status),
             None => Probe::NotYet(format!("it is still running:\n{}", self.stderr())),
         });
@@ -201,7 +205,11 @@ pub(crate) fn send(pid: i32, signal: Signal) {
 }
 
 pub(crate) fn wait<T>(what: &str, probe: impl FnMut() -> Probe<T>) -> T {
-    until(what, LIMIT, LOOK_EVERY, OnInterrupt::Stop, probe).unwrap_or_else(|error| panic!("{error}"))
+    wait_within(what, LIMIT, probe)
+}
+
+fn wait_within<T>(what: &str, limit: Duration, probe: impl FnMut() -> Probe<T>) -> T {
+    until(what, limit, LOOK_EVERY, OnInterrupt::Stop, probe).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Sorted; none if the folder does not exist.

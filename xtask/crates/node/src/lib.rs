@@ -64,7 +64,7 @@ mod tests {
 
     impl Made {
         fn new() -> Made {
-            let scratch = Scratch::create(&std::env::temp_dir().join("archproof-tests"), "node").unwrap();
+            let scratch = Scratch::temporary("node").unwrap();
             let below = |path: &str| scratch.path().join(path);
             for (path, mode) in
                 [("packages/usr/bin/crun", 0o700), ("packages/usr/lib64/ld.so", 0o755), ("busybox", 0o700)]

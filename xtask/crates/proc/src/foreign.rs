@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn links_and_fifos_are_refused() {
-        let scratch = Scratch::create(&std::env::temp_dir().join("archproof-test-foreign"), "foreign").unwrap();
+        let scratch = Scratch::temporary("foreign").unwrap();
         let dir = scratch.path();
         std::fs::write(dir.join("secret"), "key").unwrap();
         std::fs::create_dir(dir.join("logs")).unwrap();

@@ -212,6 +212,12 @@ impl Scratch {
         Ok(Scratch { path: absolute(&path)?, published: false, _owner: owner })
     }
 
+    /// In the system's folder for temporary files, below a folder of this user: for tests.
+    pub fn temporary(label: &str) -> anyhow::Result<Scratch> {
+        let user = rustix::process::getuid().as_raw();
+        Scratch::create(&std::env::temp_dir().join(format!("archproof-tests-{user}")), label)
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

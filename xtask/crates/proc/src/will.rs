@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn it_is_executed_when_nobody_holds_it_any_more_and_not_when_it_was_revoked() {
-        let scratch = Scratch::create(&std::env::temp_dir().join("archproof-tests"), "will").unwrap();
+        let scratch = Scratch::temporary("will").unwrap();
         let file = scratch.path().join("file");
         Will::make(&format!("touch {}", file.display())).unwrap().revoke();
         assert!(!file.exists());

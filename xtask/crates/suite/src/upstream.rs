@@ -270,7 +270,7 @@ mod tests {
 
     /// The events of a file of lines, written in two pieces.
     fn told(text: &str, cut: usize) -> anyhow::Result<(Vec<Event>, bool)> {
-        let scratch = proc::run_dir::Scratch::create(&std::env::temp_dir().join("archproof-tests"), "upstream")?;
+        let scratch = proc::run_dir::Scratch::temporary("upstream")?;
         let file = scratch.path().join("results.jsonl");
         let suite = suite();
         let order = Order {

@@ -16,7 +16,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(2 * 3600);
 const REPLAY_LIMIT: Duration = Duration::from_secs(600);
 
 /// What makes rustc count edges and show comparisons to libFuzzer, as `cargo fuzz` does with a nightly compiler.
-const FLAGS: [&str; 9] = [
+const FLAGS: [&str; 7] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
@@ -24,8 +24,6 @@ const FLAGS: [&str; 9] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "--cfg",
     "fuzzing",
-    "-Cdebug-assertions",
-    "-Coverflow-checks",
 ];
 
 /// Builds the program with libFuzzer in it into a target directory of its own: its flags would make every other build
