@@ -50,7 +50,7 @@ impl Expectations {
 
 /// Refuses an entry for a case that does not exist: nothing would ever match it.
 pub(crate) fn check(entries: &[Expectation]) -> Result<(), Failure> {
-    let profiles: BTreeMap<&str, &[&str]> = suite::all().map(|check| (check.id, check.profiles)).collect();
+    let profiles: BTreeMap<&str, &[&str]> = checks::all().map(|check| (check.id, check.profiles)).collect();
     // What upstream's suite has is known only where it runs.
     let ours = |entry: &&Expectation| !suite::upstream::is_case(&entry.check);
     for Expectation { check, profile: wanted, .. } in entries.iter().filter(ours) {

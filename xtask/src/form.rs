@@ -1,16 +1,10 @@
 //! How JUnit files are written: the flavour, and where in the checkout each check is.
 
-use std::path::Path;
-
 use report::{Flavour, Form, Places};
 
 use crate::args::FlavourArg;
-use crate::paths;
 
-/// Of the checkout, with forward slashes.
-const CHECKS: &str = "xtask/crates/suite/src/checks";
-
-/// Looks for the checks only where the flavour tells of them.
+/// With the places of the checks where the flavour has them.
 pub(crate) fn form(flavour: FlavourArg) -> Form {
     let flavour = flavour.into();
     let places = if flavour == Flavour::Extended { places() } else { Places::new() };
@@ -27,42 +21,7 @@ impl From<FlavourArg> for Flavour {
     }
 }
 
-/// File and line of each check's row in the checkout that this program was built from; none where that is gone.
+/// File and line of each check's row in the sources that this program was built from.
 pub(crate) fn places() -> Places {
-    let mut places = Places::new();
-    let folder = paths::root().join(CHECKS);
-    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-    let mut files: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_rust(path)).collect();
-    files.sort();
-    for file in files {
-        let Ok(text) = std::fs::read_to_string(&file) else { continue };
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        for (index, line) in text.lines().enumerate() {
-            if let Some(id) = id(line) {
-                places.entry(id.to_owned()).or_insert_with(|| (format!("{CHECKS}/{name}"), index + 1));
-            }
-        }
-    }
-    places
-}
-
-fn is_rust(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "rs")
-}
-
-/// `watch.ordered` of `id: "watch.ordered",`.
-fn id(line: &str) -> Option<&str> {
-    line.trim().strip_prefix("id: \"")?.strip_suffix("\",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_check_has_a_place() {
-        let places = places();
-        let lost: Vec<&str> = suite::all().map(|check| check.id).filter(|id| !places.contains_key(*id)).collect();
-        assert!(lost.is_empty(), "no place was found of {lost:?}");
-    }
+    checks::all().map(|check| (check.id.to_owned(), (check.place.file.to_owned(), check.place.line as usize))).collect()
 }

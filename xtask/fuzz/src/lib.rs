@@ -13,6 +13,7 @@ pub type Target = (&'static str, fn(&[u8]));
 const AREAS: &[&[Target]] = &[
     boot::fuzzing::TARGETS,
     build::fuzzing::TARGETS,
+    checks::fuzzing::TARGETS,
     cloud::fuzzing::TARGETS,
     fetch::fuzzing::TARGETS,
     images::fuzzing::TARGETS,

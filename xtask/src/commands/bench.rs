@@ -179,7 +179,7 @@ fn no_op_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
 
 /// The slower of `list` and `explain`.
 fn start_up(bench: &Bench<'_>) -> anyhow::Result<Row> {
-    let id = suite::all().next().map_or("", |check| check.id);
+    let id = checks::all().next().map_or("", |check| check.id);
     let value = command(bench, &["list"])?.max(command(bench, &["explain", id])?);
     Ok(Row {
         name: "start-up".into(),

@@ -2,7 +2,7 @@
 
 use model::{Exit, Level};
 use serde_json::{Value, json};
-use suite::{Check, NATIVE_STORE, NODE, Need};
+use suite::Check;
 
 use super::{print, print_json};
 use crate::args::{ExplainOptions, ListOptions};
@@ -14,7 +14,7 @@ pub(crate) fn list(paths: impl FnOnce() -> Result<Paths, Failure>, options: &Lis
     if !options.durations.is_empty() {
         return super::ci::print_durations(&paths()?, &options.durations);
     }
-    let cases = options.selection.selection().cases()?;
+    let cases = options.selection.selection().cases(checks::all())?;
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check"));
     }
@@ -32,8 +32,8 @@ pub(crate) fn list(paths: impl FnOnce() -> Result<Paths, Failure>, options: &Lis
 }
 
 pub(crate) fn explain(options: &ExplainOptions) -> Result<Exit, Failure> {
-    let Some(check) = suite::find(&options.id) else {
-        let valid: Vec<String> = suite::all().map(|check| check.id.to_owned()).collect();
+    let Some(check) = checks::find(&options.id) else {
+        let valid: Vec<String> = checks::all().map(|check| check.id.to_owned()).collect();
         return Err(Failure::usage(suite::Unknown { what: "check", given: options.id.clone(), valid }));
     };
     if options.json {
@@ -47,7 +47,8 @@ pub(crate) fn explain(options: &ExplainOptions) -> Result<Exit, Failure> {
 fn describe(check: &Check) -> String {
     format!(
         "{id} ({level})\n\n{requirement}\n\nSource:   {source}\nObserved: {observed}\nBy hand:  {by_hand}\n\
-         Profiles: {profiles}\nNeeds:    {needs}\nRun it:   cargo xtask ci --check {id}\n",
+         Profiles: {profiles}\nNeeds:    {needs}\nRun it:   cargo xtask ci --check {id}\n\
+         Sources:  {file}:{line}\n",
         id = check.id,
         level = level(check.level),
         requirement = check.requirement,
@@ -56,6 +57,8 @@ fn describe(check: &Check) -> String {
         by_hand = check.by_hand,
         profiles = check.profiles.join(", "),
         needs = needs(check),
+        file = check.place.file,
+        line = check.place.line,
     )
 }
 
@@ -71,21 +74,13 @@ fn row(check: &Check, case: &str) -> Value {
         "by_hand": check.by_hand,
         "profiles": check.profiles,
         "needs": needs(check),
+        "file": check.place.file,
+        "line": check.place.line,
     })
 }
 
 fn needs(check: &Check) -> String {
-    let words: Vec<String> = check
-        .needs
-        .iter()
-        .map(|need| match need {
-            Need::Control => "control over the components".into(),
-            Need::Exclusive => "the profile for itself".into(),
-            Need::NativeStore => NATIVE_STORE.into(),
-            Need::Node => NODE.into(),
-            Need::Disrupts(profile) => format!("on `{profile}`: control over the components, the profile for itself"),
-        })
-        .collect();
+    let words: Vec<String> = check.requires.list().iter().map(|requirement| requirement.text()).collect();
     if words.is_empty() { "an apiserver and its store".into() } else { words.join(", ") }
 }
 

@@ -18,7 +18,7 @@ use model::{Event, Exit, Profile, RunInfo, Source, Target};
 use proc::progress::Lane;
 use proc::{RunDir, progress};
 use report::{Child, Console, EventLog, Verbosity};
-use suite::{Case, Need, Options, Selection};
+use suite::{Case, Options, Requirement, Selection};
 use targets::Catalogue;
 
 use super::{chosen, host_target, print, request};
@@ -121,7 +121,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         |target, only| build::Request { only: Some(only), ..request(paths, catalogue, target, Some(&options.sources)) };
     let host = host_target(catalogue).ok();
     let beside = provider::beside(&work.profiles);
-    let wanted = work.cases.iter().any(|case| case.check.needs.contains(&Need::NativeStore));
+    let wanted = work.cases.iter().any(|case| case.check.requires.list().contains(&Requirement::NativeStore));
     // Binaries of the user are for the architecture under test alone.
     let given = matches!(options.sources.by_set().get("etcd"), Some(Source::Prebuilt(_)));
     let elsewhere = host.filter(|host| host.name != target.name && wanted && !given && !beside.is_empty());
@@ -240,7 +240,7 @@ fn own_cases(
     options: &CiOptions,
     selection: &Selection,
 ) -> Result<Vec<Case>, Failure> {
-    let cases = selection.cases()?;
+    let cases = selection.cases(checks::all())?;
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
     }
@@ -250,7 +250,7 @@ fn own_cases(
 /// Without a node, those that need one are not part of the run.
 fn node_cases(options: &CiOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failure> {
     provider::known(&options.provider, &options.sources)?;
-    let needs_node = |case: &Case| case.check.needs.contains(&Need::Node);
+    let needs_node = |case: &Case| case.check.requires.list().contains(&Requirement::Node);
     if options.provider.provider == Some(ProviderArg::Kind) {
         return Ok(cases);
     }

@@ -52,7 +52,7 @@ pub(crate) fn run(paths: &Paths, options: &RejudgeOptions) -> Result<Exit, Failu
 fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
     let court = judge::Court::new(histories);
     let mut verdicts = Vec::new();
-    for check in suite::all().filter(|check| matches!(check.run, Run::Judge)) {
+    for check in checks::all().filter(|check| matches!(check.run, Run::Judge)) {
         for profile in check.profiles {
             let case = check.case(profile);
             let Some(recorded) = recorded(events, &case) else { continue };

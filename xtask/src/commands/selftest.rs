@@ -133,7 +133,7 @@ struct Owed {
 /// The longest first.
 fn legs(mutants: &[&'static Mutant]) -> Vec<Leg> {
     let gentle = |mutant: &Mutant| {
-        let check = suite::find(mutant.caught_by);
+        let check = checks::find(mutant.caught_by);
         let quiet = check.is_some_and(|c| matches!(c.run, suite::Run::Scenario(_)) && !c.is_exclusive(mutant.profile));
         quiet && matches!(mutant.means, Means::Proxy(_))
     };
@@ -351,7 +351,7 @@ impl Field<'_> {
 /// The case of a check on a profile; the table of mutants must name one.
 fn case(check: &str, profile: &str) -> anyhow::Result<Case> {
     let check =
-        suite::find(check).ok_or_else(|| anyhow!("a mutant names the check `{check}`, which does not exist"))?;
+        checks::find(check).ok_or_else(|| anyhow!("a mutant names the check `{check}`, which does not exist"))?;
     let profile = check.profiles.iter().find(|name| **name == profile);
     let profile = profile.ok_or_else(|| anyhow!("a mutant lets {} run on a profile that it has not", check.id))?;
     Ok(Case { check, profile })
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn every_mutant_names_a_case() {
-        let selection = Selection::default().cases().unwrap();
+        let selection = Selection::default().cases(checks::all()).unwrap();
         for mutant in mutate::all() {
             let case = case(mutant.caught_by, mutant.profile).unwrap_or_else(|error| panic!("{}: {error}", mutant.id));
             assert!(selection.iter().any(|known| known.name() == case.name()), "{}", mutant.id);

@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use boot::existing::{self, Existing, Request, StoreAccess};
-use model::{Circumstances, Event, Exit, Outcome, RunInfo, TlsFiles};
+use model::{Capabilities, Circumstances, Event, Exit, Outcome, RunInfo, TlsFiles};
 use proc::progress::timestamp as now;
 use proc::{RunDir, interrupt, progress};
 use report::EventLog;
 use report::verdict::worse;
 use semver::Version;
-use suite::shared::{Offer, PROFILE};
+use suite::requirement::{DEFAULT_PROFILE, missing};
 use suite::store::Store;
 use suite::{Case, Options, Plan};
 use targets::Catalogue;
@@ -53,7 +53,7 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
     // A name that does not exist is found before anybody is asked.
     let arch =
         options.arch.as_deref().map(|name| catalogue.target(name)).transpose()?.map(|target| target.name.as_str());
-    let cases = options.selection.usual().cases()?;
+    let cases = options.selection.usual().cases(checks::all())?;
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
     }
@@ -95,7 +95,7 @@ fn request<'a>(options: &'a TestOptions, store: Option<&'a StoreAccess>) -> Requ
         context: options.context.as_deref(),
         store,
         prefix: &options.store.prefix,
-        profile: PROFILE,
+        profile: DEFAULT_PROFILE,
         factor: options.factor,
     }
 }
@@ -296,10 +296,11 @@ fn repeat(job: &Job<'_>) -> String {
 fn dry_run(job: &Job<'_>, request: &Request<'_>) -> Result<Exit, Failure> {
     let whom = existing::describe(request).or_exit(Exit::Infrastructure)?;
     print(&format!("ask    {whom}\n"));
-    let offer = Offer { store: request.store.is_some(), quiet: true, http2: true };
-    let filled = Offer { quiet: false, http2: false, ..offer };
+    let best = Capabilities::external(request.store.is_some());
+    let worst = Capabilities { quiet_namespaces: false, http2: false, ..best.clone() };
     for case in &job.cases {
-        match (offer.lacks(case), filled.lacks(case)) {
+        let lacks = |capabilities| missing(case.check, case.profile, capabilities);
+        match (lacks(&best), lacks(&worst)) {
             (Some(need), _) => print(&format!("skip   {}: needs {need}\n", case.name())),
             (None, Some(need)) => {
                 print(&format!("check  {}: {} (if there is {need})\n", case.name(), case.check.requirement));

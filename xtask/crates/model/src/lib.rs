@@ -4,6 +4,7 @@
 //! never on another stage crate; what two stages share is therefore spelled out here.
 
 mod artifact;
+mod capabilities;
 mod cluster;
 mod durations;
 mod event;
@@ -26,6 +27,7 @@ mod target;
 mod upstream;
 
 pub use artifact::{Artifact, Artifacts, BuildStep, Native, Source};
+pub use capabilities::Capabilities;
 pub use cluster::{
     Action, Cluster, ClusterInfo, Control, ControlError, NodeInfo, ProfileInfo, Shared, StoreInfo, TlsFiles,
 };

@@ -69,13 +69,13 @@ pub struct Streaming {
 }
 
 /// What an administrator of a profile shows to its apiserver.
-pub(crate) struct Identity {
-    pub(crate) tls: tls::ClientConfig,
-    pub(crate) authorization: Option<String>,
+pub struct Identity {
+    pub tls: tls::ClientConfig,
+    pub authorization: Option<String>,
 }
 
 impl Identity {
-    pub(crate) fn of(profile: &ProfileInfo) -> anyhow::Result<Identity> {
+    pub fn of(profile: &ProfileInfo) -> anyhow::Result<Identity> {
         let Some(file) = &profile.token else {
             return Ok(Identity { tls: tls::client(&profile.tls, tls::Alpn::Unset)?, authorization: None });
         };
@@ -297,7 +297,7 @@ fn percent_encode(text: &str) -> String {
 }
 
 /// An error with all its causes: kube and hyper put the interesting part at the end.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {

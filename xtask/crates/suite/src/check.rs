@@ -4,12 +4,15 @@ use futures::future::BoxFuture;
 use model::{Level, Outcome};
 
 use crate::ctx::Ctx;
+pub use crate::requirement::{Requirement, Requires};
 use crate::store::StoreError;
 
 /// One requirement and the function that looks whether it holds.
 pub struct Check {
     /// `<suite>.<name>`, stable for ever: it is the name in every report.
     pub id: &'static str,
+    /// Where its row is in the sources.
+    pub place: Place,
     pub level: Level,
     /// One sentence, true of a conforming server.
     pub requirement: &'static str,
@@ -21,30 +24,17 @@ pub struct Check {
     pub by_hand: &'static str,
     /// The profiles it runs on, one case each.
     pub profiles: &'static [&'static str],
-    pub needs: &'static [Need],
+    pub requires: Requires,
     pub run: Run,
 }
 
-/// What a check needs beyond an apiserver and its store.
+/// Where the row of a check is in the checkout; see [`here`](crate::here).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// Power over the processes.
-    Control,
-    /// The profile for itself while it runs: it restarts or compacts what others use.
-    Exclusive,
-    /// Both, on this profile only: on the others the check leaves that part out.
-    Disrupts(&'static str),
-    /// An etcd of this machine's own architecture, beside components of another one.
-    NativeStore,
-    /// A node on which Pods run.
-    Node,
+pub struct Place {
+    /// Relative to the root of the workspace, with forward slashes.
+    pub file: &'static str,
+    pub line: u32,
 }
-
-/// What [`Need::NativeStore`] says where there is none.
-pub const NATIVE_STORE: &str = "an etcd of this machine's own architecture, beside components of another one";
-
-/// What [`Need::Node`] says where there is none.
-pub const NODE: &str = "a node with kubelet and containers (--cluster node)";
 
 /// How a verdict is reached.
 #[derive(Clone, Copy)]
@@ -125,23 +115,16 @@ impl Check {
 
     /// Whether the case on `profile` must have the profile for itself.
     pub fn is_exclusive(&self, profile: &str) -> bool {
-        self.needs.iter().any(|need| *need == Need::Exclusive || need.disrupts(profile))
-    }
-
-    /// Whether the case on `profile` acts on processes.
-    pub fn needs_control(&self, profile: &str) -> bool {
-        self.needs.iter().any(|need| *need == Need::Control || need.disrupts(profile))
+        self.requires.list().iter().any(|need| match need {
+            Requirement::Exclusive => true,
+            Requirement::ExclusiveOn(exclusive) => *exclusive == profile,
+            _ => false,
+        })
     }
 
     /// The case's name on `profile`: the id alone on the check's first profile.
     pub fn case(&self, profile: &str) -> String {
         if self.profiles.first() == Some(&profile) { self.id.to_owned() } else { format!("{}[{profile}]", self.id) }
-    }
-}
-
-impl Need {
-    fn disrupts(self, profile: &str) -> bool {
-        matches!(self, Need::Disrupts(disrupted) if disrupted == profile)
     }
 }
 
@@ -168,34 +151,18 @@ macro_rules! expect_eq {
     }};
 }
 
+/// The [`Place`](crate::check::Place) of this line.
+#[macro_export]
+macro_rules! here {
+    () => {
+        $crate::check::Place { file: file!(), line: line!() }
+    };
+}
+
 /// A scenario function as a table entry.
 #[macro_export]
 macro_rules! scenario {
     ($function:expr) => {
         $crate::check::Run::Scenario(|ctx| Box::pin($function(ctx)))
     };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_check_can_disrupt_one_of_its_profiles() {
-        let quiet = Check {
-            id: "storage.example",
-            level: Level::Must,
-            requirement: "",
-            source: "",
-            observed: "",
-            by_hand: "",
-            profiles: &["default", "disruptive"],
-            needs: &[Need::Disrupts("disruptive")],
-            run: Run::Judge,
-        };
-        assert!(quiet.is_exclusive("disruptive") && quiet.needs_control("disruptive"));
-        assert!(!quiet.is_exclusive("default") && !quiet.needs_control("default"));
-        let loud = Check { needs: &[Need::Exclusive], ..quiet };
-        assert!(loud.is_exclusive("default") && !loud.needs_control("default"));
-    }
 }

@@ -22,15 +22,15 @@ use model::{Action, Cluster, NodeInfo, ProfileInfo, Resource, StorageTable, Stor
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-pub(crate) use on_demand::Started;
-pub(crate) use time::CASE_LIMIT;
+pub use on_demand::Started;
+pub use time::CASE_LIMIT;
 
 use crate::api::{Api, MERGE_PATCH, Request, Response, Transport};
-use crate::check::{Forbidden, NODE, Stop};
+use crate::check::{Forbidden, Stop};
 use crate::object::{NAMESPACES, Object};
 use crate::overload;
 use crate::record::Recorder;
-use crate::shared::HTTP2;
+use crate::requirement::Requirement;
 use crate::store::{KeyValue, Store};
 use crate::watch::{self, Watch, WatchOptions};
 
@@ -147,7 +147,7 @@ impl Ctx {
     /// The client over one transport; skips the check where an external cluster does not offer it.
     pub fn over(&self, transport: Transport) -> anyhow::Result<&Api> {
         if transport == Transport::Http2 && self.transport() != transport {
-            return Err(Forbidden { need: HTTP2.into() }.into());
+            return Err(Forbidden { need: Requirement::Http2.text() }.into());
         }
         let cell = match transport {
             Transport::Http1 => &self.http1,
@@ -341,13 +341,15 @@ impl Ctx {
     }
 
     /// The reference of an image that is on the node.
-    pub(crate) fn image(&self, name: &str) -> Result<&str, Stop> {
+    pub fn image(&self, name: &str) -> Result<&str, Stop> {
         let image = self.node().and_then(|node| node.images.get(name));
-        image.map(String::as_str).ok_or_else(|| Stop::Skipped { need: format!("{NODE}, with the image `{name}`") })
+        image
+            .map(String::as_str)
+            .ok_or_else(|| Stop::Skipped { need: format!("{}, with the image `{name}`", Requirement::Node.text()) })
     }
 
     /// A row for each resource that the server's release stores, and none beside; a skip where the release has no table.
-    pub(crate) fn table(&self) -> Result<&[StoredResource], Stop> {
+    pub fn table(&self) -> Result<&[StoredResource], Stop> {
         match &self.ground.table.lacks {
             None => Ok(&self.ground.table.rows),
             Some(need) => Err(Stop::Skipped { need: need.clone() }),
@@ -421,14 +423,9 @@ impl Ctx {
 
     /// Acts on a component of this profile: `kube-apiserver`, `etcd-main`.
     pub async fn control(&self, component: &str, action: Action) -> Result<(), Stop> {
-        let Some(control) = self.ground.cluster.control.clone() else {
-            return Err(Stop::Skipped { need: "control over the components".into() });
-        };
         let name = format!("{}/{component}", self.profile().name);
         let starts = component == "kube-apiserver" && matches!(action, Action::Start | Action::Restart { .. });
-        let task = tokio::task::spawn_blocking(move || control.apply(&name, &action));
-        let result = task.await.map_err(|error| anyhow!("the control thread failed: {error}"))?;
-        result.map_err(|error| anyhow!(error))?;
+        self.blocking(move |control| control.apply(&name, &action)).await?;
         if starts {
             self.ground.stores.values().for_each(|(_, recorder)| recorder.restart());
         }
@@ -437,11 +434,8 @@ impl Ctx {
 
     /// What a component of this profile has logged so far, over all its restarts.
     pub fn log(&self, component: &str) -> Result<String, Stop> {
-        let Some(control) = &self.ground.cluster.control else {
-            return Err(Stop::Skipped { need: "control over the components".into() });
-        };
-        let log = control.log(&format!("{}/{component}", self.profile().name)).map_err(|error| anyhow!(error))?;
-        Ok(log)
+        let name = format!("{}/{component}", self.profile().name);
+        Ok(self.power()?.log(&name).map_err(|error| anyhow!(error))?)
     }
 
     async fn post(&self, resource: &Resource, namespace: &str, object: &Object) -> anyhow::Result<Response> {
@@ -453,7 +447,7 @@ impl Ctx {
     }
 
     /// Lets the clean-up clear a collection of the case's namespace, in which only workers make something.
-    pub(crate) async fn workers_make(&self, resource: &Resource) -> anyhow::Result<()> {
+    pub async fn workers_make(&self, resource: &Resource) -> anyhow::Result<()> {
         let namespace = self.namespace().await?;
         self.note_made(resource, namespace, "");
         Ok(())
@@ -467,7 +461,7 @@ impl Ctx {
 }
 
 /// The path of one object.
-pub(crate) fn object_path(resource: &Resource, namespace: &str, name: &str) -> String {
+pub fn object_path(resource: &Resource, namespace: &str, name: &str) -> String {
     format!("{}/{name}", resource.path(Some(namespace)))
 }
 

@@ -17,7 +17,7 @@ use proc::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::check::{self, Check, NATIVE_STORE, NODE, Need, Stop};
+use crate::check::{self, Stop};
 use crate::contention;
 use crate::ctx::{CASE_LIMIT, Ctx, Ground};
 use crate::judge::{Court, Judgement};
@@ -129,9 +129,7 @@ impl Engine<'_> {
         let cases = plan.cases.len() + plan.unfit.len();
         self.tell(Event::SuitePlanned { at: now(), cases, seed: self.options.seed });
         self.skip(std::mem::take(&mut plan.unfit));
-        if self.cluster.info.shared.is_some() {
-            plan.cases = self.skip_unfit(plan.cases);
-        }
+        plan.cases = self.skip_unfit(plan.cases);
         let all = Run {
             clock: Clock::start(),
             table: Arc::new(plan.table.clone()),
@@ -381,9 +379,6 @@ fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
 }
 
 async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
-    if let Some(need) = unmet(case.check, ctx) {
-        return Outcome::Skipped { need: need.into() };
-    }
     let check::Run::Scenario(function) = case.check.run else {
         return Outcome::errored("suite", "a judge was run as a scenario");
     };
@@ -392,18 +387,6 @@ async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
         Ok(()) => Outcome::Passed,
         Err(stop) => stop.into_outcome(),
     }
-}
-
-fn unmet(check: &Check, ctx: &Ctx) -> Option<&'static str> {
-    let (profile, control) = (&ctx.profile().name, &ctx.ground.cluster.control);
-    if check.needs_control(profile) && control.is_none() {
-        return Some("control over the components (start, stop, flags)");
-    }
-    if check.needs.contains(&Need::Node) && ctx.node().is_none() {
-        return Some(NODE);
-    }
-    let has_native = control.as_ref().is_some_and(|control| control.native(profile).is_some());
-    (check.needs.contains(&Need::NativeStore) && !has_native).then_some(NATIVE_STORE)
 }
 
 /// Every name that a case makes begins like its namespace, see `Ctx::slug`.

@@ -4,7 +4,6 @@
 use bytes::BytesMut;
 use model::history::FrameKind;
 
-use crate::checks::fuzzing::{chunks, forms, texts, websocket};
 use crate::{Keyring, history_files, store, upstream, watch};
 
 /// The name of a corpus, and a function that panics on a defect.
@@ -12,10 +11,6 @@ pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[
     ("suite-watch", events),
-    ("suite-watch-forms", forms),
-    ("suite-websocket", websocket),
-    ("suite-chunks", chunks),
-    ("suite-texts", texts),
     ("suite-store", store_events),
     ("suite-history-files", history),
     ("suite-keyring", keyring),

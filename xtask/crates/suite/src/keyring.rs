@@ -10,9 +10,9 @@ use serde_json::Value;
 use crate::decrypt::{self, EncryptedObject, Provider, Sealed};
 
 /// The keys of the KMS plugin: lines `ID KEY`, and one `current ID`.
-pub(crate) const KMS_KEYS: &str = "kms.keys";
+pub const KMS_KEYS: &str = "kms.keys";
 /// What the plugin binds a wrapped key to (targets/components/kms/plugin.go).
-pub(crate) const KMS_LABEL: &str = "label.kms.archproof.example";
+pub const KMS_LABEL: &str = "label.kms.archproof.example";
 
 /// Keys by provider and name.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Keyring {
     }
 
     /// The keys of a configuration that no profile has.
-    pub(crate) fn new(configuration: Value) -> Keyring {
+    pub fn new(configuration: Value) -> Keyring {
         Keyring { configuration, kms: String::new() }
     }
 

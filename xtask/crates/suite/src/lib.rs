@@ -5,33 +5,34 @@
 
 pub mod api;
 pub mod check;
-mod checks;
-mod contention;
-mod ctx;
+pub mod contention;
+pub mod ctx;
 mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod history_files;
-mod keyring;
-mod load;
+pub mod keyring;
+pub mod load;
 pub mod object;
-mod overload;
+pub mod overload;
 pub mod record;
+pub mod requirement;
 mod selection;
 mod shard;
-pub mod shared;
 pub mod store;
-mod traffic;
+#[cfg(test)]
+mod test_checks;
+pub mod traffic;
 mod turns;
 pub mod upstream;
-mod wait;
+pub mod wait;
 pub mod watch;
 
 pub use ::judge::{self, decode, decrypt};
-pub use check::{Check, NATIVE_STORE, NODE, Need, Run};
-pub use checks::{all, find};
+pub use check::{Check, Place, Run};
 pub use ctx::Ctx;
 pub use engine::{Options, Plan, Sink, run};
 pub use keyring::Keyring;
+pub use requirement::{Requirement, Requires, missing};
 pub use selection::{Case, Selection, Unknown};
 pub use shard::{NotAShard, Shard};

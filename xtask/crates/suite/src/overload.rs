@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::api::Response;
 
 /// All statuses of [`is_overload`], for requests whose time-out is part of what is tested.
-pub(crate) const ANY: &[u16] = &[429, 500, 502, 503, 504];
+pub const ANY: &[u16] = &[429, 500, 502, 503, 504];
 
 /// The cause of a 429 that is no overload: a PodDisruptionBudget forbids an eviction (pkg/registry/core/pod/storage,
 /// `CreateDisruptionBudgetFailedMessage`).
@@ -76,20 +76,20 @@ pub(crate) fn refuse(asked: impl ToString, answer: Response) -> anyhow::Result<R
 }
 
 /// Refuses the overload of an answer of which only status and body are known.
-pub(crate) fn refuse_raw(asked: impl ToString, status: u16, body: &[u8]) -> anyhow::Result<()> {
+pub fn refuse_raw(asked: impl ToString, status: u16, body: &[u8]) -> anyhow::Result<()> {
     let body = bytes::Bytes::copy_from_slice(body);
     refuse(asked, Response { status, headers: http::HeaderMap::new(), body }).map(drop)
 }
 
 /// Refuses the overload of an ERROR event of a watch. Its code is read from JSON; of other encodings the texts decide, as
 /// for the 500 that a watch's errors have.
-pub(crate) fn refuse_event(asked: impl ToString, event: &[u8]) -> anyhow::Result<()> {
+pub fn refuse_event(asked: impl ToString, event: &[u8]) -> anyhow::Result<()> {
     let code = serde_json::from_slice::<Value>(event).ok().and_then(|event| event["object"]["code"].as_u64());
     refuse_raw(asked, code.map_or(500, |code| u16::try_from(code).unwrap_or(0)), event)
 }
 
 /// Refuses the overload of an answer over HTTP/1.1 by its head and the part of its body that has been read.
-pub(crate) fn refuse_head(asked: impl ToString, head: &str, body: &[u8]) -> anyhow::Result<()> {
+pub fn refuse_head(asked: impl ToString, head: &str, body: &[u8]) -> anyhow::Result<()> {
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     refuse_raw(asked, status.unwrap_or(0), body)
 }
@@ -114,7 +114,7 @@ pub(crate) fn answer_in(error: &anyhow::Error) -> Option<&Response> {
 }
 
 /// The opt-out of checks about overload answers.
-pub(crate) trait AcceptOverload {
+pub trait AcceptOverload {
     /// Returns an overload answer as an answer if it has one of these statuses.
     fn accept(self, statuses: &[u16]) -> Self;
 }

@@ -134,6 +134,7 @@ fn median(durations: &Durations) -> u64 {
 mod tests {
     use super::*;
     use crate::selection::Selection;
+    use crate::test_checks::CHECKS;
 
     fn names(cases: &[Case]) -> Vec<String> {
         cases.iter().map(Case::name).collect()
@@ -157,7 +158,7 @@ mod tests {
     /// Random durations for most of the cases, and a random selection of the cases. Judges take next to nothing, as they
     /// really do: those of a profile cannot be divided, which a division by number would not respect.
     fn draw(random: &mut fastrand::Rng) -> (Vec<Case>, Durations) {
-        let all = Selection::default().cases().unwrap();
+        let all = Selection::default().cases(CHECKS.iter()).unwrap();
         let mut cases: Vec<Case> = all.iter().copied().filter(|_| random.u8(..4) > 0).collect();
         random.shuffle(&mut cases);
         let mut time = |case: &Case| if is_judged(case) { random.u64(1..30) } else { random.u64(..30_000) };

@@ -10,7 +10,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Calls `look` every `interval` until it gives a value; after `limit` the check has timed out, with the last text seen.
 /// To look is work for whoever is looked at, on an emulated machine a lot of it: it takes no more than half of the time.
-pub(crate) async fn until<T, F>(
+pub async fn until<T, F>(
     what: &str,
     limit: Duration,
     interval: Duration,
@@ -41,6 +41,6 @@ where
 
 /// A bare sleep, where the passing of time itself is part of what is tested.
 #[expect(clippy::disallowed_methods, reason = "the one place where the suite sleeps")]
-pub(crate) async fn pause(time: Duration) {
+pub async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }

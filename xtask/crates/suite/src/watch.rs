@@ -206,7 +206,7 @@ impl Watch {
 
     /// Like [`Watch::poll`], but an ERROR by which the server reports its own time-out or overload is an event: for
     /// clients that live on after it.
-    pub(crate) async fn poll_any(&mut self, limit: Duration) -> Result<Next, Stop> {
+    pub async fn poll_any(&mut self, limit: Duration) -> Result<Next, Stop> {
         let Some(lines) = &mut self.lines else { return Ok(Next::End) };
         let line = match tokio::time::timeout(limit, lines.next()).await {
             Err(_) => return Ok(Next::Nothing),

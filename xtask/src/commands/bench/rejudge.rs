@@ -73,7 +73,7 @@ fn recorded(folder: &Path) -> anyhow::Result<PathBuf> {
     let mut history = generate(1, Shape::large(REVISIONS, EVENTS));
     history.meta.profile = PROFILE.into();
     suite::history_files::write(&histories, &history)?;
-    let judged = suite::all().filter(|check| matches!(check.run, suite::Run::Judge));
+    let judged = checks::all().filter(|check| matches!(check.run, suite::Run::Judge));
     let mut lines = String::new();
     for check in judged.filter(|check| check.profiles.contains(&PROFILE)) {
         let started = Event::CaseStarted { at: progress::timestamp(), case: check.case(PROFILE) };

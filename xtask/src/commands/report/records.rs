@@ -75,7 +75,7 @@ pub(super) fn known() -> Vec<Known> {
         by_hand: check.by_hand.into(),
         cases: check.profiles.len(),
     };
-    suite::all().map(known).collect()
+    checks::all().map(known).collect()
 }
 
 /// Makes `out` hold these files and nothing else. A folder with content that is not from here is refused.

@@ -19,7 +19,7 @@ impl Ctx {
     }
 
     /// Like [`Ctx::define`], but nobody has asked for the resource yet, and the server has no storage for it.
-    pub(crate) async fn define_unasked(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
+    pub async fn define_unasked(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
         let name = format!("{plural}.{group}");
         let definition = Object::new(&DEFINITIONS, &name).with(
             "spec",

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::anyhow;
 use model::{Action, Control};
 
 use super::Ctx;
+use super::on_demand::blocking;
 use crate::check::Stop;
 
 /// A component that does nothing, though its connections stay.
-pub(crate) struct Held {
+pub struct Held {
     control: Arc<dyn Control>,
     component: String,
     is_held: bool,
@@ -17,10 +17,8 @@ pub(crate) struct Held {
 
 impl Ctx {
     /// Stops a component of this profile until the value is released or dropped.
-    pub(crate) async fn hold(&self, component: &str) -> Result<Held, Stop> {
-        let Some(control) = self.ground.cluster.control.clone() else {
-            return Err(Stop::Skipped { need: "control over the components".into() });
-        };
+    pub async fn hold(&self, component: &str) -> Result<Held, Stop> {
+        let control = self.power()?;
         let held = Held { control, component: format!("{}/{component}", self.profile().name), is_held: true };
         held.apply(Action::Pause).await?;
         Ok(held)
@@ -29,7 +27,7 @@ impl Ctx {
 
 impl Held {
     /// Lets it go on.
-    pub(crate) async fn release(mut self) -> Result<(), Stop> {
+    pub async fn release(mut self) -> Result<(), Stop> {
         self.apply(Action::Resume).await?;
         self.is_held = false;
         Ok(())
@@ -37,9 +35,7 @@ impl Held {
 
     async fn apply(&self, action: Action) -> Result<(), Stop> {
         let (control, component) = (Arc::clone(&self.control), self.component.clone());
-        let task = tokio::task::spawn_blocking(move || control.apply(&component, &action));
-        let result = task.await.map_err(|error| anyhow!("the control thread failed: {error}"))?;
-        Ok(result.map_err(|error| anyhow!(error))?)
+        blocking(move || control.apply(&component, &action)).await
     }
 }
 

@@ -7,10 +7,11 @@ use anyhow::anyhow;
 use model::{Action, Control, ControlError, StoreInfo};
 
 use super::Ctx;
-use crate::check::{NATIVE_STORE, Stop};
+use crate::check::Stop;
+use crate::requirement::Requirement;
 
 /// A component that was started for this case; it is stopped at the latest when this is dropped.
-pub(crate) struct Started {
+pub struct Started {
     control: Arc<dyn Control>,
     component: String,
     runs: bool,
@@ -19,7 +20,7 @@ pub(crate) struct Started {
 impl Ctx {
     /// Starts a component of this profile that does not run by itself, with some flags changed, as in
     /// [`Action::Restart`]; skips the check where there is none.
-    pub(crate) async fn start(&self, component: &str, flags: &[(&str, &str)]) -> Result<Started, Stop> {
+    pub async fn start(&self, component: &str, flags: &[(&str, &str)]) -> Result<Started, Stop> {
         let control = self.power()?;
         let name = format!("{}/{component}", self.profile().name);
         if !control.components().contains(&name) {
@@ -36,54 +37,62 @@ impl Ctx {
 
     /// Runs one of the profile's tools to its end and gives what it printed; `{run}` in an argument is the profile's
     /// private folder.
-    pub(crate) async fn tool(&self, tool: &'static str, args: &[&str]) -> Result<String, Stop> {
+    pub async fn tool(&self, tool: &'static str, args: &[&str]) -> Result<String, Stop> {
         let profile = self.profile().name.clone();
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let control = self.power()?;
-        blocking(move || control.run(&profile, tool, &args)).await
+        self.blocking(move |control| control.run(&profile, tool, &args)).await
     }
 
     /// Puts a file into the profile's private folder, where its components run.
-    pub(crate) async fn put_file(&self, name: &'static str, content: Vec<u8>) -> Result<(), Stop> {
-        let (control, profile) = (self.power()?, self.profile().name.clone());
-        blocking(move || control.write(&profile, name, &content)).await
+    pub async fn put_file(&self, name: &str, content: Vec<u8>) -> Result<(), Stop> {
+        let (profile, name) = (self.profile().name.clone(), name.to_owned());
+        self.blocking(move |control| control.write(&profile, &name, &content)).await
     }
 
     /// The etcd that is not recorded, as it is reached while it runs.
-    pub(crate) fn spare(&self) -> Result<StoreInfo, Stop> {
+    pub fn spare(&self) -> Result<StoreInfo, Stop> {
         let spare = self.power()?.spare(&self.profile().name);
         spare.ok_or_else(|| Stop::Skipped { need: format!("a spare etcd on profile `{}`", self.profile().name) })
     }
 
     /// The etcd of this machine, where the components are of another architecture.
-    pub(crate) fn native(&self) -> Result<StoreInfo, Stop> {
+    pub fn native(&self) -> Result<StoreInfo, Stop> {
         let native = self.power()?.native(&self.profile().name);
-        native.ok_or_else(|| Stop::Skipped { need: NATIVE_STORE.into() })
+        native.ok_or_else(|| Stop::Skipped { need: Requirement::NativeStore.text() })
     }
 
     /// Starts the apiserver of the profile again with some flags changed.
-    pub(crate) async fn restart_with(&self, flags: &[(&str, &str)]) -> Result<(), Stop> {
+    pub async fn restart_with(&self, flags: &[(&str, &str)]) -> Result<(), Stop> {
         let flags: BTreeMap<String, String> =
             flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.control("kube-apiserver", Action::Restart { flags }).await
     }
 
-    fn power(&self) -> Result<Arc<dyn Control>, Stop> {
+    pub(super) fn power(&self) -> Result<Arc<dyn Control>, Stop> {
         let control = self.ground.cluster.control.clone();
-        control.ok_or_else(|| Stop::Skipped { need: "control over the components".into() })
+        control.ok_or_else(|| Stop::Skipped { need: Requirement::Control.text() })
+    }
+
+    /// Runs a call of the control, which blocks, on a thread of its own.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn Control) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, Stop> {
+        let control = self.power()?;
+        blocking(move || call(&*control)).await
     }
 }
 
 impl Started {
     /// Ends it.
-    pub(crate) async fn stop(mut self) -> Result<(), Stop> {
+    pub async fn stop(mut self) -> Result<(), Stop> {
         self.apply(Action::Stop).await?;
         self.runs = false;
         Ok(())
     }
 
     /// Stops it and starts it with some flags changed.
-    pub(crate) async fn restart(&self, flags: &[(&str, &str)]) -> Result<(), Stop> {
+    pub async fn restart(&self, flags: &[(&str, &str)]) -> Result<(), Stop> {
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.apply(Action::Restart { flags }).await
     }
@@ -103,7 +112,7 @@ impl Drop for Started {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
 ) -> Result<T, Stop> {
     let done = tokio::task::spawn_blocking(work).await;

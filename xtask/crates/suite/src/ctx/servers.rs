@@ -8,7 +8,7 @@ use super::{Ctx, Ground};
 
 impl Ctx {
     /// A worker that asks another apiserver of the profile.
-    pub(crate) async fn worker_at(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
+    pub async fn worker_at(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
         let ground = Ground {
             cluster: self.ground.cluster.clone(),
             profile: ProfileInfo { apiserver: apiserver.to_owned(), ..self.ground.profile.clone() },
@@ -20,7 +20,7 @@ impl Ctx {
     }
 
     /// The addresses of all apiservers of the profile, this client's first.
-    pub(crate) fn servers(&self) -> Vec<String> {
+    pub fn servers(&self) -> Vec<String> {
         let more = self.profile().apiservers.iter().skip(1);
         std::iter::once(&self.profile().apiserver).chain(more).cloned().collect()
     }

@@ -14,7 +14,7 @@ impl Ctx {
     }
 
     /// HTTP/2, or HTTP/1.1 where the endpoint of an external cluster speaks nothing else.
-    pub(crate) fn transport(&self) -> Transport {
+    pub fn transport(&self) -> Transport {
         match self.shared() {
             Some(shared) if shared.http1_only => Transport::Http1,
             _ => Transport::Http2,
@@ -22,7 +22,7 @@ impl Ctx {
     }
 
     /// The transports that the endpoint speaks.
-    pub(crate) fn transports(&self) -> &'static [Transport] {
+    pub fn transports(&self) -> &'static [Transport] {
         match self.transport() {
             Transport::Http1 => &[Transport::Http1],
             Transport::Http2 => &[Transport::Http1, Transport::Http2],

@@ -9,7 +9,7 @@ use crate::check::Stop;
 use crate::contention;
 
 /// The longest a single case may take on the reference machine.
-pub(crate) const CASE_LIMIT: Duration = Duration::from_secs(120);
+pub const CASE_LIMIT: Duration = Duration::from_secs(120);
 /// Of the time of a case, for what comes after the last round: the clean-up has its own.
 const RESERVE: f64 = 0.1;
 
@@ -50,20 +50,20 @@ impl Ctx {
     ///
     /// Where a check needs an event that may not happen, a round that missed it says nothing, and neither does a fixed
     /// number of them.
-    pub(crate) fn rounds(&self, event: impl Into<String>) -> Rounds {
+    pub fn rounds(&self, event: impl Into<String>) -> Rounds {
         let limit = self.limit(CASE_LIMIT.as_secs_f64() * (1.0 - RESERVE));
         Rounds { event: event.into(), end: self.begun + limit, count: 0, begun: None, longest: Duration::ZERO }
     }
 
     /// The seconds of a stream in a round: twice as long in each, up to half a minute on the reference machine.
-    pub(crate) fn doubled(&self, first: u32, round: u32) -> u32 {
+    pub fn doubled(&self, first: u32, round: u32) -> u32 {
         const LONGEST: u32 = 30;
         first.saturating_mul(2u32.saturating_pow(round)).min(self.stretched(LONGEST).max(first))
     }
 }
 
 /// See [`Ctx::rounds`].
-pub(crate) struct Rounds {
+pub struct Rounds {
     event: String,
     end: Instant,
     count: u32,
@@ -73,7 +73,7 @@ pub(crate) struct Rounds {
 
 impl Rounds {
     /// The number of the next round, from 0. `Errored` if the time does not suffice for one like the longest so far.
-    pub(crate) fn next(&mut self) -> Result<u32, Stop> {
+    pub fn next(&mut self) -> Result<u32, Stop> {
         self.next_at(Instant::now())
     }
 

@@ -3,18 +3,35 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::{Event, Outcome, StoreInfo};
+use model::{Capabilities, Event, Outcome, StoreInfo};
 
 use super::{Engine, finished, now};
 use crate::record::Recorder;
+use crate::requirement::missing;
 use crate::selection::Case;
-use crate::shared;
 use crate::store::{Collector, Store};
 
 impl Engine<'_> {
-    /// Tells of the cases that do not fit a cluster of somebody else, and returns the others.
+    /// Reports the cases whose requirements the cluster does not meet, and returns the others.
     pub(super) fn skip_unfit(&self, cases: Vec<Case>) -> Vec<Case> {
-        let (fit, unfit) = shared::divide(cases, &self.cluster.info);
+        let capabilities: BTreeMap<&str, Capabilities> = self
+            .cluster
+            .info
+            .profiles
+            .iter()
+            .map(|(name, profile)| (&**name, self.cluster.capabilities(profile)))
+            .collect();
+        // An external cluster has one profile; what the others lack does not depend on them.
+        let any = || self.cluster.info.profiles.values().next().map(|profile| self.cluster.capabilities(profile));
+        let mut fit = Vec::new();
+        let mut unfit = Vec::new();
+        for case in cases {
+            let of_profile = capabilities.get(case.profile).cloned().or_else(any);
+            match of_profile.and_then(|capabilities| missing(case.check, case.profile, &capabilities)) {
+                Some(need) => unfit.push((case, need)),
+                None => fit.push(case),
+            }
+        }
         self.skip(unfit);
         fit
     }

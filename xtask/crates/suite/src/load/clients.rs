@@ -4,7 +4,7 @@ use crate::check::Stop;
 use crate::ctx::Ctx;
 
 /// The apiservers that a workload talks to.
-pub(crate) struct Servers(Vec<String>);
+pub struct Servers(Vec<String>);
 
 /// A client that goes to the next server when its own fails.
 pub(super) struct Clients {
@@ -14,12 +14,12 @@ pub(super) struct Clients {
 
 impl Servers {
     /// Only the profile's first one.
-    pub(crate) fn first(ctx: &Ctx) -> Servers {
+    pub fn first(ctx: &Ctx) -> Servers {
         Servers(vec![ctx.profile().apiserver.clone()])
     }
 
     /// All of the profile, and there must be more than one.
-    pub(crate) fn all(ctx: &Ctx) -> Result<Servers, Stop> {
+    pub fn all(ctx: &Ctx) -> Result<Servers, Stop> {
         let all = ctx.servers();
         if all.len() < 2 {
             return Err(Stop::Skipped { need: "a second apiserver".into() });

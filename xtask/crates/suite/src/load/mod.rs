@@ -27,13 +27,13 @@ use crate::record::key;
 use crate::wait;
 
 use board::{AFTER_FAULT, BEFORE_FAULT, Board, DURING_FAULT};
-pub(crate) use clients::Servers;
-pub(crate) use writer::sample;
+pub use clients::Servers;
+pub use writer::sample;
 
-const COLLECTIONS: usize = 2;
+pub const COLLECTIONS: usize = 2;
 /// Writers, and watchers, of each collection.
-const WRITERS: usize = 2;
-const WATCHERS: usize = 2;
+pub const WRITERS: usize = 2;
+pub const WATCHERS: usize = 2;
 /// Writes that must be acknowledged before the fault, and again after it.
 const BEFORE: u64 = 60;
 const AFTER: u64 = 60;
@@ -50,11 +50,11 @@ const MARKER: &str = "marker";
 
 /// Writes that were under way while the store was silent, or never had an answer. Not only the latter: an apiserver may
 /// hold a write until its store is back.
-pub(crate) const MET: &str = "writes that met the fault";
+pub const MET: &str = "writes that met the fault";
 
 /// Counts of the judge that the workload reaches after the fault.
-pub(crate) const RESUMED: &str = "watches resumed";
-pub(crate) const RESUMED_LATE: &str = "watches resumed that had missed events";
+pub const RESUMED: &str = "watches resumed";
+pub const RESUMED_LATE: &str = "watches resumed that had missed events";
 
 /// A count that must be reached, or the check has exercised nothing.
 pub(crate) type Minimum = (&'static str, u64);
@@ -67,7 +67,7 @@ struct Log {
 }
 
 /// A workload that a fault can wait for: each method holds the fault until the clients have met it.
-pub(crate) struct Workload<'a> {
+pub struct Workload<'a> {
     ctx: &'a Ctx,
     servers: Servers,
     board: Board,
@@ -76,13 +76,13 @@ pub(crate) struct Workload<'a> {
 }
 
 impl<'a> Workload<'a> {
-    pub(crate) fn new(ctx: &'a Ctx, servers: Servers) -> Workload<'a> {
+    pub fn new(ctx: &'a Ctx, servers: Servers) -> Workload<'a> {
         Workload { ctx, servers, board: Board::default(), silent: OnceLock::new() }
     }
 
     /// Lets the workload run before, during and after `fault`, and judges the result. The fault has to be over when its
     /// future ends. `minima` are counts of the judge, and `unanswered` for writes without an answer.
-    pub(crate) async fn through(&self, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
+    pub async fn through(&self, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
         let account = account(self.ctx, &self.servers, &self.board, minima, fault).await?;
         self.board.tell(self.ctx);
         if let Some(silent) = self.silent.get() {
@@ -93,7 +93,7 @@ impl<'a> Workload<'a> {
 
     /// Waits while the store answers no client: until a write is under way, or has had no answer. These writes are counted
     /// as [`MET`].
-    pub(crate) async fn met_by_write(&self) -> Verdict {
+    pub async fn met_by_write(&self) -> Verdict {
         self.board.met_by_write(self.ctx.limit(PROGRESS)).await?;
         // Nothing is awaited in between: the write is still under way.
         self.silent.get_or_init(|| self.ctx.recorder(&CONFIG_MAPS).now());
@@ -101,17 +101,17 @@ impl<'a> Workload<'a> {
     }
 
     /// Waits until this many writes have had no answer since the fault began.
-    pub(crate) async fn unanswered(&self, least: u64) -> Verdict {
+    pub async fn unanswered(&self, least: u64) -> Verdict {
         self.board.unanswered(self.ctx.limit(PROGRESS), least).await
     }
 
     /// Waits until this many writes were acknowledged since the fault began.
-    pub(crate) async fn acknowledged(&self, least: u64) -> Verdict {
+    pub async fn acknowledged(&self, least: u64) -> Verdict {
         self.board.reached(self.ctx.limit(PROGRESS), DURING_FAULT, least).await
     }
 
     /// Waits until every watcher has its watch open.
-    pub(crate) async fn watching(&self) -> Verdict {
+    pub async fn watching(&self) -> Verdict {
         self.board.watching(self.ctx.limit(PROGRESS), COLLECTIONS * WATCHERS).await
     }
 }
@@ -140,7 +140,7 @@ fn judged(ctx: &Ctx, account: &Account, minima: &[Minimum]) -> Verdict {
 }
 
 /// Waits until so many more revisions are in the store.
-pub(crate) async fn progress(ctx: &Ctx, revisions: i64) -> Verdict {
+pub async fn progress(ctx: &Ctx, revisions: i64) -> Verdict {
     let store = ctx.store(&CONFIG_MAPS);
     let goal = store.revision().await? + revisions;
     wait::until("more writes to reach the store", ctx.limit(PROGRESS), LOOK_EVERY, || async {

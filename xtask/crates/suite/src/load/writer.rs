@@ -155,7 +155,7 @@ fn fate(kind: Change, answer: &anyhow::Result<Response>) -> Fate {
 }
 
 /// An object of one of the workload's collections, with the id of the put that makes it.
-pub(crate) fn sample(namespace: &str, resource: &Resource, name: &str, id: &str) -> Object {
+pub fn sample(namespace: &str, resource: &Resource, name: &str, id: &str) -> Object {
     let object = Object::new(resource, name);
     let object = match resource.plural.as_str() {
         "events" => object.with("involvedObject", json!({"namespace": namespace})),

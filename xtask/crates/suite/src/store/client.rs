@@ -104,7 +104,7 @@ impl Store {
     }
 
     /// Each member alone, in the order of their components.
-    pub(crate) fn members(&self) -> Vec<Store> {
+    pub fn members(&self) -> Vec<Store> {
         let alone = |member: &Channel| Store {
             members: vec![member.clone()],
             current: Arc::default(),
@@ -120,13 +120,13 @@ impl Store {
     }
 
     /// The member's own id, and whom it believes to be the leader.
-    pub(crate) async fn status(&self) -> Result<(u64, u64), StoreError> {
+    pub async fn status(&self) -> Result<(u64, u64), StoreError> {
         let answer: wire::StatusResponse = self.call("Maintenance", "Status", wire::StatusRequest {}).await?;
         Ok((answer.header.map_or(0, |header| header.member_id), answer.leader))
     }
 
     /// The whole database file as it is now, with etcd's checksum at its end.
-    pub(crate) async fn snapshot(&self) -> Result<Vec<u8>, StoreError> {
+    pub async fn snapshot(&self) -> Result<Vec<u8>, StoreError> {
         let failed = |code, message| StoreError { what: "etcd Maintenance/Snapshot".into(), code, message };
         let of = |status: tonic::Status| failed(status.code(), status.message().to_owned());
         let whole = async {
@@ -147,7 +147,7 @@ impl Store {
     }
 
     /// The hash of all keys up to a revision, and the revision up to which they are compacted.
-    pub(crate) async fn hash(&self, revision: i64) -> Result<(u32, i64), StoreError> {
+    pub async fn hash(&self, revision: i64) -> Result<(u32, i64), StoreError> {
         let request = wire::HashKvRequest { revision };
         let answer: wire::HashKvResponse = self.call("Maintenance", "HashKV", request).await?;
         Ok((answer.hash, answer.compact_revision))
@@ -233,7 +233,7 @@ impl Store {
     }
 
     /// Writes a key if its last change was at this revision, as an apiserver does; tells whether it was.
-    pub(crate) async fn put_if(&self, key: &str, mod_revision: i64, value: &[u8]) -> Result<Option<i64>, StoreError> {
+    pub async fn put_if(&self, key: &str, mod_revision: i64, value: &[u8]) -> Result<Option<i64>, StoreError> {
         let same = wire::ModRevisionIs { result: 0, target: wire::MOD, key: key.into(), mod_revision };
         let put = Some(wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 });
         // kine knows no other transactions than those of an apiserver, which asks for what is there instead.
@@ -254,7 +254,7 @@ impl Store {
     }
 
     /// Takes back the alarms of all members.
-    pub(crate) async fn disarm_alarms(&self) -> Result<(), StoreError> {
+    pub async fn disarm_alarms(&self) -> Result<(), StoreError> {
         let list: wire::AlarmResponse = self.call("Maintenance", "Alarm", wire::AlarmRequest::default()).await?;
         for alarm in list.alarms {
             let request =

@@ -8,4 +8,4 @@ mod wire;
 pub use client::{KeyValue, LeaseInfo, Store, StoreError};
 pub use collector::Collector;
 pub(crate) use collector::recorded;
-pub(crate) use stream::{EVERY_WATCH, Told};
+pub use stream::{EVERY_WATCH, Told};

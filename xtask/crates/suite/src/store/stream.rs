@@ -9,11 +9,11 @@ use super::wire::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchR
 use crate::api::chain;
 
 /// The watch of a progress notification that is meant for all of a stream.
-pub(crate) const EVERY_WATCH: i64 = -1;
+pub const EVERY_WATCH: i64 = -1;
 
 /// What a stream tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub enum Told {
     Created {
         watch: i64,
     },
@@ -56,7 +56,7 @@ impl Store {
 
     /// What a stream tells with a watch of a prefix that is up to date, and then, one directly after the other, `asked`
     /// requests for progress and a second watch of the same, from `start`. It ends with the first events of the second.
-    pub(crate) async fn second_watch(&self, prefix: &str, start: i64, asked: usize) -> Result<Vec<Told>, StoreError> {
+    pub async fn second_watch(&self, prefix: &str, start: i64, asked: usize) -> Result<Vec<Told>, StoreError> {
         let what = || "etcd Watch/Watch".to_owned();
         self.must_be_there(what)?;
         let whole = async {

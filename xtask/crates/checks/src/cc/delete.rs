@@ -1,0 +1,292 @@
+//! Deletion: what DELETE removes, what keeps it from removing, and that it happens once.
+//! What finalizers do to it is in `cc_finalizers`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::Level::Must;
+use serde_json::{Value, json};
+
+use crate::support::assertions::{changes, events, only_put_at, pod_template, put_then_deleted, seen};
+use judge::decode;
+use suite::api::{MERGE_PATCH, Response, Transport};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, DEPLOYMENTS, Object, POD_TEMPLATES, config_map};
+use suite::watch::{Watch, WatchOptions};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "cc.delete-semantics",
+        place: here!(),
+        level: Must,
+        requirement: "DELETE removes the key in one transaction conditioned on the state it answers with: GET and a \
+                      second DELETE are then 404 NotFound, and every open watch that matches gets exactly one DELETED.",
+        source: "apiserver pkg/storage/etcd3/store.go (conditionalDelete: OptimisticDelete)",
+        observed: "The raw history of the key is one put and one delete. Watches over HTTP/1.1 and HTTP/2, with and \
+                   without selectors, are read up to a later object of the same name. Of six DELETEs at once one is \
+                   answered 200 and five 404. For the condition: updates race with a DELETE of a PodTemplate (whose \
+                   DELETE answers with the object); the answer must be the last content that was stored, and no update \
+                   may be acknowledged after it.",
+        by_hand: "kubectl get cm -w & kubectl delete cm a; kubectl delete cm a; etcdctl watch --prefix \
+                  /registry/configmaps/default/",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(delete_semantics),
+    },
+    Check {
+        id: "cc.delete-preconditions",
+        place: here!(),
+        level: Must,
+        requirement: "DELETE with preconditions.uid or preconditions.resourceVersion that are not the object's is \
+                      answered 409 Conflict and leaves the object untouched.",
+        source: "apiserver pkg/registry/rest/delete.go (BeforeDelete), pkg/storage/interfaces.go (Preconditions.Check)",
+        observed: "Wrong, right and mixed preconditions on a ConfigMap and on a Deployment, with the exact message. \
+                   Then a PUT and a DELETE of the same resourceVersion at once, several times: exactly one may win. \
+                   The message names the kind (ConfigMap, Deployment.apps) where other conflicts name the resource, \
+                   because the first look at the preconditions knows only the kind.",
+        by_hand: "kubectl delete --raw /api/v1/namespaces/default/configmaps/a -f - <<< \
+                  '{\"apiVersion\":\"v1\",\"kind\":\"DeleteOptions\",\"preconditions\":{\"resourceVersion\":\"1\"}}'",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(delete_preconditions),
+    },
+];
+
+async fn delete_semantics(ctx: &Ctx) -> Verdict {
+    one_delete_one_event(ctx).await?;
+    one_of_many_deletes(ctx).await?;
+    for round in 0..ROUNDS {
+        updates_against_delete(ctx, round).await?;
+    }
+    Ok(())
+}
+
+async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
+    let matching = config_map("a").with("metadata.labels.app", "yes");
+    let created = ctx.create(&CONFIG_MAPS, &matching).await?;
+    let mut watches = matching_watches(ctx, created.rv()).await?;
+    let mut other = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(created.rv()).labels("app!=yes")).await?;
+
+    let answer = ctx.try_delete(&CONFIG_MAPS, "a", &Value::Null).await?;
+    expect_eq!(answer.status, 200, "DELETE was answered {answer}");
+    expect!(ctx.stored(&CONFIG_MAPS, "a").await?.is_none(), "the key is still there after DELETE");
+    is_gone("a GET after DELETE", &ctx.try_get(&CONFIG_MAPS, "a", "").await?)?;
+    is_gone("a second DELETE", &ctx.try_delete(&CONFIG_MAPS, "a", &Value::Null).await?)?;
+
+    // An object of the same name matches the same watches: whatever they deliver before it belongs to the DELETE.
+    let again = ctx.create(&CONFIG_MAPS, &matching).await?;
+    let all = changes(ctx, &CONFIG_MAPS, "a", &again).await?;
+    let (last, removal) = all.split_last().ok_or_else(|| Stop::failed("the raw history has no change of the key"))?;
+    put_then_deleted(removal, 1).map_err(Stop::failed)?;
+    expect_eq!(last.rev.cast_unsigned(), again.rv(), "the last change of the key");
+    let deleted = removal[1].rev.cast_unsigned();
+    for (what, watch) in &mut watches {
+        let events = events(ctx, watch, &again).await?;
+        let expected = [seen("DELETED", "a", deleted), seen("ADDED", "a", again.rv())];
+        expect_eq!(events, expected, "events of the watch {what}");
+    }
+    let unrelated = ctx.create(&CONFIG_MAPS, &config_map("b")).await?;
+    let events = events(ctx, &mut other, &unrelated).await?;
+    expect_eq!(events, [seen("ADDED", "b", unrelated.rv())], "events of a watch that did not match");
+    Ok(())
+}
+
+async fn matching_watches(ctx: &Ctx, rv: u64) -> Result<Vec<(&'static str, Watch)>, Stop> {
+    let after = || WatchOptions::after(rv);
+    let mut watches = Vec::new();
+    let usual = ctx.transport();
+    for (what, transport, options) in [
+        (usual.name(), usual, after()),
+        ("over HTTP/1.1", Transport::Http1, after()),
+        ("by label", usual, after().labels("app=yes")),
+        ("by name", usual, after().fields("metadata.name=a")),
+    ] {
+        match ctx.try_watch(transport, &CONFIG_MAPS, &options).await? {
+            Ok(watch) => watches.push((what, watch)),
+            Err(refusal) => return Err(Stop::failed(format!("a watch {what} was refused: {refusal}"))),
+        }
+    }
+    Ok(watches)
+}
+
+fn is_gone(what: &str, answer: &Response) -> Verdict {
+    expect!(answer.is(404, "NotFound"), "{what} was answered {answer}");
+    expect_eq!(answer.message(), "configmaps \"a\" not found", "message of {what}");
+    Ok(())
+}
+
+const AT_ONCE: usize = 6;
+const ROUNDS: u64 = 6;
+
+async fn one_of_many_deletes(ctx: &Ctx) -> Verdict {
+    let names: Vec<String> = (0..ROUNDS).map(|round| format!("once-{round}")).collect();
+    for name in &names {
+        ctx.create(&CONFIG_MAPS, &config_map(name)).await?;
+        let deletes = (0..AT_ONCE).map(|_| ctx.try_delete(&CONFIG_MAPS, name, &Value::Null));
+        let answers = futures::future::try_join_all(deletes).await?;
+        let (done, refused): (Vec<&Response>, Vec<&Response>) = answers.iter().partition(|a| a.is_success());
+        expect_eq!(done.len(), 1, "DELETEs answered with success, of {AT_ONCE} at once");
+        for answer in refused {
+            expect!(answer.is(404, "NotFound"), "one of {AT_ONCE} DELETEs at once was answered {answer}");
+        }
+    }
+    let last = ctx.create(&CONFIG_MAPS, &config_map("once-end")).await?;
+    for name in &names {
+        put_then_deleted(&changes(ctx, &CONFIG_MAPS, name, &last).await?, 1).map_err(Stop::failed)?;
+    }
+    Ok(())
+}
+
+/// One client updates until the object is gone, another deletes it. A DELETE that is not conditioned on what it has
+/// read answers with older content than it removed.
+async fn updates_against_delete(ctx: &Ctx, round: u64) -> Verdict {
+    let name = format!("raced-{round}");
+    let created = ctx.create(&POD_TEMPLATES, &pod_template(&name).with("metadata.labels.n", "0")).await?;
+    let acknowledged = AtomicU64::new(created.rv());
+    let (updates, deleted) =
+        futures::join!(update_until_gone(ctx, &name, &acknowledged), delete_after_updates(ctx, &name, round));
+    let (updates, deleted) = (updates?, deleted?);
+    ctx.count("updates raced with a DELETE", updates);
+
+    let last = ctx.create(&POD_TEMPLATES, &pod_template(&format!("after-{round}"))).await?;
+    let changes = changes(ctx, &POD_TEMPLATES, &name, &last).await?;
+    put_then_deleted(&changes, changes.len().saturating_sub(1)).map_err(Stop::failed)?;
+    let [.., put, delete] = &changes[..] else {
+        return Err(Stop::failed(format!("the raw history of {name} has fewer than two changes")));
+    };
+    let stored = decode::meta(&put.value).and_then(|meta| meta.labels.get("n").cloned());
+    let answered = deleted.0["metadata"]["labels"]["n"].as_str().map(str::to_owned);
+    expect_eq!(answered, stored, "label n in the answer to DELETE, and in the content it removed");
+    expect_eq!(deleted.rv(), delete.rev.cast_unsigned(), "resourceVersion in the answer to DELETE");
+    expect_eq!(
+        acknowledged.load(Ordering::Relaxed),
+        put.rev.cast_unsigned(),
+        "the last acknowledged update of {name}, and the last in the store"
+    );
+    Ok(())
+}
+
+/// Gives the number of updates that succeeded.
+async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> Result<u64, Stop> {
+    for n in 1.. {
+        let patch = json!({"metadata": {"labels": {"n": n.to_string()}}});
+        let answer = ctx.try_patch(&POD_TEMPLATES, name, MERGE_PATCH, &patch, "").await?;
+        if !answer.is_success() {
+            expect!(answer.is(404, "NotFound"), "an update during a DELETE was answered {answer}");
+            return Ok(n - 1);
+        }
+        acknowledged.store(answer.object()?.rv(), Ordering::Relaxed);
+    }
+    Ok(0)
+}
+
+/// A few reads first, more in each round: the DELETE meets the updates at different moments.
+async fn delete_after_updates(ctx: &Ctx, name: &str, reads: u64) -> Result<Object, Stop> {
+    for _ in 0..=reads {
+        ctx.get(&POD_TEMPLATES, name).await?;
+    }
+    Ok(ctx.delete(&POD_TEMPLATES, name).await?)
+}
+
+async fn delete_preconditions(ctx: &Ctx) -> Verdict {
+    let labels = json!({"app": "a"});
+    let template = json!({"metadata": {"labels": labels}, "spec": pod_template("t").0["template"]["spec"]});
+    let deployment =
+        Object::new(&DEPLOYMENTS, "a").with("spec.selector.matchLabels", labels).with("spec.template", template);
+    preconditions(ctx, &CONFIG_MAPS, "ConfigMap", &config_map("a")).await?;
+    preconditions(ctx, &DEPLOYMENTS, "Deployment.apps", &deployment).await?;
+    for round in 0..ROUNDS {
+        update_against_delete_of_same_version(ctx, round).await?;
+    }
+    Ok(())
+}
+
+async fn preconditions(ctx: &Ctx, resource: &model::Resource, kind: &str, object: &Object) -> Verdict {
+    let earlier = ctx.create(resource, object).await?;
+    ctx.delete(resource, "a").await?;
+    let created = ctx.create(resource, object).await?;
+    let current = ctx.update(resource, &created.clone().with("metadata.labels.x", "y")).await?;
+    let (uid, rv) = (current.uid(), current.rv_text());
+    for (what, preconditions, refusal) in [
+        ("the uid of an earlier object of that name", json!({"uid": earlier.uid()}), uid_refusal(earlier.uid(), uid)),
+        ("a stale resourceVersion", json!({"resourceVersion": created.rv_text()}), rv_refusal(created.rv_text(), rv)),
+        (
+            "the right uid and a stale resourceVersion",
+            json!({"uid": uid, "resourceVersion": created.rv_text()}),
+            rv_refusal(created.rv_text(), rv),
+        ),
+        (
+            "a wrong uid and the right resourceVersion",
+            json!({"uid": earlier.uid(), "resourceVersion": rv}),
+            uid_refusal(earlier.uid(), uid),
+        ),
+    ] {
+        let answer = ctx.try_delete(resource, "a", &json!({"preconditions": preconditions})).await?;
+        expect!(answer.is(409, "Conflict"), "DELETE of a {kind} with {what} was answered {answer}");
+        let message = format!("Operation cannot be fulfilled on {kind} \"a\": {refusal}");
+        expect_eq!(answer.message(), message, "message of a DELETE with {what}");
+        ctx.count("refused deletes", 1);
+    }
+    let stored = ctx.must_be_stored(resource, "a").await?;
+    expect_eq!(stored.mod_rev.cast_unsigned(), current.rv(), "mod_revision of the {kind} after refused DELETEs");
+
+    let right = json!({"preconditions": {"uid": uid, "resourceVersion": rv}});
+    let answer = ctx.try_delete(resource, "a", &right).await?;
+    expect_eq!(answer.status, 200, "DELETE of a {kind} with its own uid and resourceVersion was answered {answer}");
+    let last = ctx.create(resource, object).await?;
+    let all = changes(ctx, resource, "a", &last).await?;
+    // The earlier object took two changes, the last one is the newest.
+    let ours = all.get(2..all.len() - 1).unwrap_or_default();
+    put_then_deleted(ours, 2).map_err(Stop::failed)
+}
+
+fn uid_refusal(given: &str, uid: &str) -> String {
+    format!(
+        "the UID in the precondition ({given}) does not match the UID in record ({uid}). The object might have been \
+         deleted and then recreated"
+    )
+}
+
+fn rv_refusal(given: &str, rv: &str) -> String {
+    format!(
+        "the ResourceVersion in the precondition ({given}) does not match the ResourceVersion in record ({rv}). The \
+         object might have been modified"
+    )
+}
+
+/// Both ask for the same version: whoever comes second must be refused.
+async fn update_against_delete_of_same_version(ctx: &Ctx, round: u64) -> Verdict {
+    let name = format!("same-{round}");
+    let created = ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
+    let other = created.clone().with("data.k", "w");
+    let condition = json!({"preconditions": {"resourceVersion": created.rv_text()}});
+    // The one that is named first is sent first.
+    let (updated, deleted) = if round.is_multiple_of(2) {
+        futures::join!(ctx.try_update(&CONFIG_MAPS, &other), ctx.try_delete(&CONFIG_MAPS, &name, &condition))
+    } else {
+        let delete = ctx.try_delete(&CONFIG_MAPS, &name, &condition);
+        let (deleted, updated) = futures::join!(delete, ctx.try_update(&CONFIG_MAPS, &other));
+        (updated, deleted)
+    };
+    let (updated, deleted) = (updated?, deleted?);
+    let last = ctx.create(&CONFIG_MAPS, &config_map(&format!("{name}-end"))).await?;
+    let changes = changes(ctx, &CONFIG_MAPS, &name, &last).await?;
+    match (updated.is_success(), deleted.is_success()) {
+        (true, false) => {
+            expect!(deleted.is(409, "Conflict"), "DELETE of a version that an update replaced: {deleted}");
+            ctx.count("races won by the update", 1);
+            only_put_at(&changes, &[created.rv(), updated.object()?.rv()]).map_err(Stop::failed)
+        }
+        (false, true) => {
+            let refused = updated.is(404, "NotFound") || updated.is(409, "Conflict");
+            expect!(refused, "an update of a version that DELETE removed: {updated}");
+            ctx.count("races won by the delete", 1);
+            put_then_deleted(&changes, 1).map_err(Stop::failed)
+        }
+        _ => Err(Stop::failed(format!(
+            "an update and a DELETE of the same version: exactly one must win, but the update was answered {updated}, \
+             the DELETE {deleted}"
+        ))),
+    }
+}

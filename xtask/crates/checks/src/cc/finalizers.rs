@@ -1,0 +1,329 @@
+//! Deletion in two phases: finalizers, and those that the propagation policy of a DELETE adds.
+//! The apiserver's part only: no garbage collector is expected, and one that runs does no harm.
+
+use model::Level::Must;
+use model::Resource;
+use model::history::{Change, Revision};
+use serde_json::{Value, json};
+
+use crate::support::assertions::{Seen, changes, events, pod_template, put_then_deleted, seen, words};
+use suite::api::MERGE_PATCH;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "cc.finalizer-two-phase",
+        place: here!(),
+        level: Must,
+        requirement: "DELETE of an object with finalizers keeps the key, sets deletionTimestamp and \
+                      deletionGracePeriodSeconds 0, adds 1 to a generation and emits MODIFIED; the update that empties \
+                      finalizers is answered 200 with the object, removes the key and emits exactly one DELETED, also \
+                      when it races with another DELETE.",
+        source: "apiserver pkg/registry/generic/registry/store.go (markAsDeleting, deleteWithoutFinalizers)",
+        observed: "On a PodTemplate, which has a generation, and on a ConfigMap, which has none and gets none: the \
+                   server adds 1 only to a generation above 0. A second DELETE must write nothing, taking off one of \
+                   two finalizers must keep the key. Then removal of the finalizers and two DELETEs at once, on \
+                   objects that are being deleted already and on ones that are not. Keys and events are counted in the \
+                   raw history and on an open watch.",
+        by_hand: "kubectl patch cm a --type merge -p '{\"metadata\":{\"finalizers\":[\"example.org/hold\"]}}'; kubectl \
+                  delete cm a --wait=false; kubectl get cm a -o yaml; kubectl patch cm a --type merge -p \
+                  '{\"metadata\":{\"finalizers\":null}}'",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(finalizer_two_phase),
+    },
+    Check {
+        id: "cc.propagation",
+        place: here!(),
+        level: Must,
+        requirement: "DELETE with propagationPolicy Orphan adds the finalizer `orphan` and with Foreground \
+                      `foregroundDeletion`, and keeps the key; with Background it adds none and removes the key at \
+                      once, before any dependent.",
+        source: "apiserver pkg/registry/generic/registry/store.go (deletionFinalizersForGarbageCollection)",
+        observed: "Owners with a dependent, and ones that have a finalizer of their own, which must stay. A later DELETE \
+                   with another policy replaces the finalizer of the first. Judged by the answers and the raw history \
+                   of owner and dependent; what a garbage collector would do afterwards is not part of it.",
+        by_hand: "kubectl delete cm owner --cascade=orphan --wait=false (then foreground, background); kubectl get cm \
+                  owner -o jsonpath={.metadata.finalizers}",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(propagation),
+    },
+];
+
+const HOLD: &str = "example.org/hold";
+const SECOND: &str = "example.org/second";
+
+async fn finalizer_two_phase(ctx: &Ctx) -> Verdict {
+    two_phases(ctx, &POD_TEMPLATES, pod_template("a"), pod_template("end")).await?;
+    two_phases(ctx, &CONFIG_MAPS, config_map("a"), config_map("end")).await?;
+    removal_races(ctx).await
+}
+
+async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Object) -> Verdict {
+    let created = ctx.create(resource, &object.with("metadata.finalizers", json!([HOLD, SECOND]))).await?;
+    let mut watch = ctx.watch(resource, &WatchOptions::after(created.rv())).await?;
+
+    let marked = ctx.delete(resource, "a").await?;
+    marked_for_deletion(&created, &marked).map_err(Stop::failed)?;
+    expect_eq!(stored_rv(ctx, resource).await?, marked.rv(), "mod_revision after DELETE");
+    let again = ctx.delete(resource, "a").await?;
+    expect!(again == marked, "a second DELETE was answered {again}, the first {marked}");
+
+    let one_left = ctx.update(resource, &marked.clone().with("metadata.finalizers", json!([HOLD]))).await?;
+    expect_eq!(stored_rv(ctx, resource).await?, one_left.rv(), "mod_revision with one finalizer left");
+
+    let answer = ctx.try_update(resource, &one_left.clone().without("metadata.finalizers")).await?;
+    expect_eq!(answer.status, 200, "the update that empties finalizers was answered {answer}");
+    let answered = answer.object()?;
+    let identity = |object: &Object| (object.0["kind"].clone(), object.name().to_owned(), object.uid().to_owned());
+    expect_eq!(identity(&answered), identity(&one_left), "kind, name and uid in the answer to the last update");
+    expect!(answered.0["metadata"]["finalizers"].is_null(), "the answer to the last update has finalizers: {answered}");
+    expect!(ctx.stored(resource, "a").await?.is_none(), "the key is still there without finalizers");
+    let get = ctx.try_get(resource, "a", "").await?;
+    expect!(get.is(404, "NotFound"), "a GET after the last finalizer was answered {get}");
+
+    let end = ctx.create(resource, &after).await?;
+    let changes = changes(ctx, resource, "a", &end).await?;
+    put_then_deleted(&changes, 3).map_err(Stop::failed)?;
+    let expected = [
+        seen("MODIFIED", "a", marked.rv()),
+        seen("MODIFIED", "a", one_left.rv()),
+        seen("DELETED", "a", changes[3].rev.cast_unsigned()),
+        seen("ADDED", "end", end.rv()),
+    ];
+    expect_eq!(events(ctx, &mut watch, &end).await?, expected, "events of a deletion in two phases");
+    Ok(())
+}
+
+async fn stored_rv(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
+    Ok(ctx.must_be_stored(resource, "a").await?.mod_rev.cast_unsigned())
+}
+
+/// The object that DELETE answered with is the old one, marked.
+fn marked_for_deletion(before: &Object, after: &Object) -> Result<(), String> {
+    let (was, is) = (&before.0["metadata"], &after.0["metadata"]);
+    let generation = was["generation"].as_u64().map_or(Value::Null, |generation| json!(generation + 1));
+    for (field, expected) in [
+        ("deletionGracePeriodSeconds", json!(0)),
+        ("generation", generation),
+        ("finalizers", was["finalizers"].clone()),
+        ("uid", was["uid"].clone()),
+        ("name", was["name"].clone()),
+    ] {
+        if is[field] != expected {
+            return Err(format!("after DELETE metadata.{field} is {}, not {expected}", is[field]));
+        }
+    }
+    let time = is["deletionTimestamp"].as_str().unwrap_or_default();
+    if time.is_empty() {
+        return Err(format!("after DELETE the object has no metadata.deletionTimestamp: {after}"));
+    }
+    if after.rv() <= before.rv() {
+        return Err(format!("DELETE was answered with resourceVersion {}, not above {}", after.rv(), before.rv()));
+    }
+    Ok(())
+}
+
+const RACES: usize = 12;
+
+/// The finalizers go while others delete, many times at once. However each race ends, its key is removed once.
+async fn removal_races(ctx: &Ctx) -> Verdict {
+    let begin = ctx.create(&POD_TEMPLATES, &pod_template("race-begin")).await?;
+    let mut watch = ctx.watch(&POD_TEMPLATES, &WatchOptions::after(begin.rv())).await?;
+    futures::future::try_join_all((0..RACES).map(|race| removal_race(ctx, race))).await?;
+    let end = ctx.create(&POD_TEMPLATES, &pod_template("race-end")).await?;
+    let events = events(ctx, &mut watch, &end).await?;
+    for race in 0..RACES {
+        let name = format!("race-{race}");
+        let changes = changes(ctx, &POD_TEMPLATES, &name, &end).await?;
+        // Created, and then written once: marked, or freed of its finalizer, whichever came first.
+        put_then_deleted(&changes, 2).map_err(|fault| Stop::failed(format!("{name}: {fault}")))?;
+        deleted_once(&events, &name, changes[2].rev.cast_unsigned()).map_err(Stop::failed)?;
+    }
+    ctx.count("races", RACES as u64);
+    Ok(())
+}
+
+async fn removal_race(ctx: &Ctx, race: usize) -> Verdict {
+    let name = format!("race-{race}");
+    ctx.create(&POD_TEMPLATES, &pod_template(&name).with("metadata.finalizers", json!([HOLD]))).await?;
+    let marked_before = race.is_multiple_of(2);
+    if marked_before {
+        ctx.delete(&POD_TEMPLATES, &name).await?;
+    }
+    let free = json!({"metadata": {"finalizers": null}});
+    let (freed, one, other) = futures::join!(
+        ctx.try_patch(&POD_TEMPLATES, &name, MERGE_PATCH, &free, ""),
+        ctx.try_delete(&POD_TEMPLATES, &name, &Value::Null),
+        ctx.try_delete(&POD_TEMPLATES, &name, &Value::Null),
+    );
+    let (freed, deletes) = (freed?, [one?, other?]);
+    expect_eq!(freed.status, 200, "the patch that empties finalizers was answered {freed}");
+    for answer in &deletes {
+        expect!(answer.status == 200 || answer.is(404, "NotFound"), "a DELETE in the race was answered {answer}");
+    }
+    let done = marked_before || deletes.iter().any(|answer| answer.status == 200);
+    expect!(done, "both DELETEs were answered 404 although nobody else deleted {name}");
+    Ok(())
+}
+
+/// Exactly one DELETED of `name`, at the revision of the delete, and nothing of it afterwards.
+fn deleted_once(events: &[Seen], name: &str, rv: u64) -> Result<(), String> {
+    let of_name: Vec<&Seen> = events.iter().filter(|event| event.1 == name).collect();
+    let deleted = of_name.iter().filter(|event| event.0 == "DELETED").count();
+    let ends = of_name.last().is_some_and(|event| event.0 == "DELETED" && event.2 == rv);
+    if deleted == 1 && ends {
+        return Ok(());
+    }
+    Err(format!("the watch must end {name} with its only DELETED, at {rv}, but it sent {of_name:?}"))
+}
+
+async fn propagation(ctx: &Ctx) -> Verdict {
+    for (policy, finalizer) in [("Orphan", "orphan"), ("Foreground", "foregroundDeletion")] {
+        held(ctx, policy, finalizer).await?;
+        held_with_own_finalizer(ctx, policy, finalizer).await?;
+    }
+    background(ctx).await
+}
+
+/// An owner and a ConfigMap that it owns.
+async fn family(ctx: &Ctx, owner: &str) -> Result<(Object, Object), Stop> {
+    let owner = ctx.create(&CONFIG_MAPS, &config_map(owner)).await?;
+    let reference = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": owner.name(), "uid": owner.uid(), "blockOwnerDeletion": true,
+    }]);
+    let child = config_map(&format!("{}-child", owner.name())).with("metadata.ownerReferences", reference);
+    let child = ctx.create(&CONFIG_MAPS, &child).await?;
+    Ok((owner, child))
+}
+
+async fn held(ctx: &Ctx, policy: &str, finalizer: &str) -> Verdict {
+    let (owner, _) = family(ctx, &policy.to_lowercase()).await?;
+    let answered = delete_with(ctx, owner.name(), policy).await?;
+    let expected = owner.clone().with("metadata.finalizers", json!([finalizer]));
+    marked_for_deletion(&expected, &answered)
+        .map_err(|fault| Stop::failed(format!("propagationPolicy {policy}: {fault}")))?;
+    let changes = changes(ctx, &CONFIG_MAPS, owner.name(), &answered).await?;
+    let kept = changes.get(1).is_some_and(|second| second.kind == Change::Put);
+    expect!(kept, "propagationPolicy {policy} must mark the owner, the store has: {}", words(&changes));
+    Ok(())
+}
+
+/// The object's own finalizer stays; a later policy replaces the finalizer of an earlier one.
+async fn held_with_own_finalizer(ctx: &Ctx, policy: &str, finalizer: &str) -> Verdict {
+    let name = format!("{}-held", policy.to_lowercase());
+    ctx.create(&CONFIG_MAPS, &config_map(&name).with("metadata.finalizers", json!([HOLD]))).await?;
+    let other = if policy == "Orphan" { "Foreground" } else { "Orphan" };
+    delete_with(ctx, &name, other).await?;
+    for (policy, expected) in [(policy, json!([HOLD, finalizer])), ("Background", json!([HOLD]))] {
+        let answered = delete_with(ctx, &name, policy).await?;
+        let finalizers = &answered.0["metadata"]["finalizers"];
+        expect_eq!(*finalizers, expected, "finalizers after a DELETE with {policy} on an object that is being deleted");
+    }
+    ctx.must_be_stored(&CONFIG_MAPS, &name).await?;
+    Ok(())
+}
+
+async fn background(ctx: &Ctx) -> Verdict {
+    let (owner, child) = family(ctx, "background").await?;
+    let answer = ctx.try_delete(&CONFIG_MAPS, owner.name(), &json!({"propagationPolicy": "Background"})).await?;
+    expect_eq!(answer.status, 200, "DELETE with Background was answered {answer}");
+    expect!(ctx.stored(&CONFIG_MAPS, owner.name()).await?.is_none(), "Background did not remove the key at once");
+    let end = ctx.create(&CONFIG_MAPS, &config_map("background-end")).await?;
+    let of_owner = changes(ctx, &CONFIG_MAPS, owner.name(), &end).await?;
+    put_then_deleted(&of_owner, 1).map_err(Stop::failed)?;
+    let of_child = changes(ctx, &CONFIG_MAPS, child.name(), &end).await?;
+    untouched_until(&of_child, of_owner[1].rev).map_err(Stop::failed)
+}
+
+async fn delete_with(ctx: &Ctx, name: &str, policy: &str) -> Result<Object, Stop> {
+    let answer = ctx.try_delete(&CONFIG_MAPS, name, &json!({"propagationPolicy": policy})).await?;
+    expect_eq!(answer.status, 200, "DELETE with propagationPolicy {policy} was answered {answer}");
+    ctx.count("deletes with a policy", 1);
+    Ok(answer.object()?)
+}
+
+/// A dependent was created before `removal`, the revision at which its owner went, and nothing else was done to it.
+fn untouched_until(dependent: &[Revision], removal: i64) -> Result<(), String> {
+    let before: Vec<Revision> = dependent.iter().filter(|change| change.rev <= removal).cloned().collect();
+    match &before[..] {
+        [created] if created.kind == Change::Put => Ok(()),
+        _ => Err(format!("before its owner was removed at {removal}, the dependent had: {}", words(&before))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::assertions::fixture::change;
+
+    fn held_object() -> Object {
+        pod_template("a").with(
+            "metadata",
+            json!({"name": "a", "uid": "u", "resourceVersion": "5", "generation": 1, "finalizers": [HOLD]}),
+        )
+    }
+
+    fn marked_object() -> Object {
+        held_object()
+            .with("metadata.resourceVersion", "6")
+            .with("metadata.generation", 2)
+            .with("metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+            .with("metadata.deletionGracePeriodSeconds", 0)
+    }
+
+    #[test]
+    fn a_marked_object_is_the_old_one_with_the_marks() {
+        assert_eq!(marked_for_deletion(&held_object(), &marked_object()), Ok(()));
+        let no_generation = |object: Object| object.without("metadata.generation");
+        assert_eq!(marked_for_deletion(&no_generation(held_object()), &no_generation(marked_object())), Ok(()));
+        for (what, bad) in [
+            ("unmarked", held_object()),
+            ("no time", marked_object().without("metadata.deletionTimestamp")),
+            ("no grace period", marked_object().without("metadata.deletionGracePeriodSeconds")),
+            ("some grace period", marked_object().with("metadata.deletionGracePeriodSeconds", 30)),
+            ("the old generation", marked_object().with("metadata.generation", 1)),
+            ("a generation too many", marked_object().with("metadata.generation", 3)),
+            ("lost finalizers", marked_object().without("metadata.finalizers")),
+            ("one more finalizer", marked_object().with("metadata.finalizers", json!([HOLD, SECOND]))),
+            ("the old resource version", marked_object().with("metadata.resourceVersion", "5")),
+            ("another object", marked_object().with("metadata.uid", "v")),
+        ] {
+            assert!(marked_for_deletion(&held_object(), &bad).is_err(), "{what}");
+        }
+        let invented = no_generation(held_object());
+        assert!(marked_for_deletion(&invented, &marked_object()).is_err(), "a generation out of nothing");
+    }
+
+    #[test]
+    fn one_deleted_and_it_is_the_last() {
+        let (modified, deleted) = (seen("MODIFIED", "a", 6), seen("DELETED", "a", 7));
+        let foreign = seen("DELETED", "b", 9);
+        assert_eq!(deleted_once(&[modified.clone(), deleted.clone(), foreign.clone()], "a", 7), Ok(()));
+        for (what, bad) in [
+            ("none", vec![modified.clone(), foreign]),
+            ("two", vec![modified.clone(), deleted.clone(), seen("DELETED", "a", 8)]),
+            ("the same twice", vec![deleted.clone(), deleted.clone()]),
+            ("at the revision of the last put", vec![seen("DELETED", "a", 6)]),
+            ("not the last", vec![deleted, modified]),
+            ("nothing at all", vec![]),
+        ] {
+            assert!(deleted_once(&bad, "a", 7).is_err(), "{what}");
+        }
+    }
+
+    #[test]
+    fn dependents_go_after_their_owner() {
+        let (put, delete) = (|rev| change(Change::Put, rev, b"v"), |rev| change(Change::Delete, rev, b""));
+        assert_eq!(untouched_until(&[put(2)], 5), Ok(()));
+        assert_eq!(untouched_until(&[put(2), delete(6)], 5), Ok(()));
+        for bad in [vec![], vec![put(2), delete(4)], vec![put(2), put(3)], vec![put(6)]] {
+            assert!(untouched_until(&bad, 5).is_err(), "{}", words(&bad));
+        }
+    }
+}

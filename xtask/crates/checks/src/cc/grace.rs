@@ -1,0 +1,159 @@
+//! Graceful deletion: what a grace period does to a Pod's key. No kubelet runs: the Pod is bound to a node that does
+//! not exist, so that only the requests of the check decide.
+
+use model::Level::Should;
+use serde_json::{Value, json};
+
+use crate::support::assertions::{changes, events, put_then_deleted, seen};
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{Object, PODS};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "cc.grace-period",
+    place: here!(),
+    level: Should,
+    requirement: "DELETE of a bound Pod with a grace period marks it: deletionGracePeriodSeconds, a deletionTimestamp \
+                  that many seconds ahead, one generation more, MODIFIED on a watch. A later DELETE with a smaller \
+                  period shortens it, one with a longer or equal period writes nothing, and one with 0 writes that and removes the key.",
+    source: "apiserver pkg/registry/rest/delete.go (BeforeDelete); kubernetes pkg/registry/core/pod/strategy.go \
+             (CheckGracefulDelete)",
+    observed: "A Pod on a node that does not exist, DELETE with 600, 900, 600, 60 and 0 seconds, one without a period \
+               (the Pod's own, 1000), and a Pod that was never bound, which is removed at once. Answers, the stored \
+               key, its raw history, a watch.",
+    by_hand: "kubectl delete pod a --grace-period=600 --wait=false; kubectl get pod a -o yaml (deletionTimestamp, \
+              deletionGracePeriodSeconds); kubectl delete pod a --grace-period=0 --force",
+    profiles: &["default"],
+    requires: Requires::OwnCluster(&[]),
+    run: scenario!(grace_period),
+}];
+
+fn pod(name: &str) -> Object {
+    Object::new(&PODS, name).with(
+        "spec",
+        json!({
+            "containers": [{"name": "c", "image": "example.org/c:1"}],
+            "terminationGracePeriodSeconds": 1000,
+        }),
+    )
+}
+
+async fn grace_period(ctx: &Ctx) -> Verdict {
+    let bound = pod("a").with("spec.nodeName", "no-such-node");
+    let created = ctx.create(&PODS, &bound).await?;
+    let mut watch = ctx.watch(&PODS, &WatchOptions::after(created.rv())).await?;
+    let mut last = created.clone();
+    let mut written = vec![created.rv()];
+    for (asked, period, writes) in [
+        (Some(600), 600, true),
+        (Some(900), 600, false),
+        (None, 600, false),
+        (Some(600), 600, false),
+        (Some(60), 60, true),
+    ] {
+        let answer = delete(ctx, asked).await?;
+        let what = format!("DELETE with a grace period of {asked:?} seconds");
+        is_marked(&created, &answer, period).map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
+        expect_eq!(answer.rv() > last.rv(), writes, "whether {what} wrote: {} after {}", answer.rv(), last.rv());
+        let stored = ctx.must_be_stored(&PODS, "a").await?;
+        expect_eq!(stored.mod_rev.cast_unsigned(), answer.rv(), "mod_revision after {what}");
+        if writes {
+            written.push(answer.rv());
+        }
+        last = answer;
+    }
+    delete(ctx, Some(0)).await?;
+    expect!(ctx.stored(&PODS, "a").await?.is_none(), "the key is still there after DELETE without grace");
+    let end = ctx.create(&PODS, &pod("end")).await?;
+    let history = changes(ctx, &PODS, "a", &end).await?;
+    put_then_deleted(&history, written.len() + 1).map_err(Stop::failed)?;
+    let revisions: Vec<u64> = history.iter().map(|change| change.rev.cast_unsigned()).collect();
+    let (puts, ends) = revisions.split_at(written.len());
+    expect_eq!(puts, written, "the writes of the Pod in the raw history");
+    // The period 0 is written before the key goes.
+    written.push(ends[0]);
+    let mut expected: Vec<_> = written[1..].iter().map(|rv| seen("MODIFIED", "a", *rv)).collect();
+    expected.push(seen("DELETED", "a", ends[1]));
+    expected.push(seen("ADDED", "end", end.rv()));
+    expect_eq!(events(ctx, &mut watch, &end).await?, expected, "events of a graceful deletion");
+    own_period(ctx).await?;
+    unbound(ctx).await
+}
+
+async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Result<Object, Stop> {
+    let options = seconds.map_or(Value::Null, |seconds| json!({"gracePeriodSeconds": seconds}));
+    let answer = ctx.try_delete(&PODS, "a", &options).await?;
+    expect_eq!(answer.status, 200, "DELETE with {options} was answered {answer}");
+    ctx.count("deletes", 1);
+    Ok(answer.object()?)
+}
+
+/// Without a period in the request the Pod's own counts.
+async fn own_period(ctx: &Ctx) -> Verdict {
+    let created = ctx.create(&PODS, &pod("a").with("spec.nodeName", "no-such-node")).await?;
+    let answer = delete(ctx, None).await?;
+    is_marked(&created, &answer, 1000).map_err(|fault| Stop::failed(format!("DELETE without a period: {fault}")))?;
+    delete(ctx, Some(0)).await?;
+    Ok(())
+}
+
+/// Nobody runs a Pod without a node: it needs no grace.
+async fn unbound(ctx: &Ctx) -> Verdict {
+    ctx.create(&PODS, &pod("a")).await?;
+    delete(ctx, Some(600)).await?;
+    expect!(ctx.stored(&PODS, "a").await?.is_none(), "a Pod without a node is still there after DELETE");
+    Ok(())
+}
+
+/// The Pod is marked with this period; its times are those of one clock, the server's.
+fn is_marked(created: &Object, marked: &Object, period: i64) -> Result<(), String> {
+    let meta = &marked.0["metadata"];
+    for (field, expected) in [
+        ("deletionGracePeriodSeconds", json!(period)),
+        ("generation", json!(created.0["metadata"]["generation"].as_i64().unwrap_or_default() + 1)),
+        ("uid", json!(created.uid())),
+    ] {
+        if meta[field] != expected {
+            return Err(format!("metadata.{field} is {}, not {expected}", meta[field]));
+        }
+    }
+    let time = |text: &str| text.parse::<jiff::Timestamp>().map_err(|error| format!("`{text}` is no time: {error}"));
+    let ahead =
+        time(marked.meta("deletionTimestamp"))?.as_second() - time(created.meta("creationTimestamp"))?.as_second();
+    if ahead < period {
+        return Err(format!("deletionTimestamp is {ahead} s after the creation, with a period of {period} s"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_has_period_generation_and_a_time_ahead() {
+        let created = pod("a").with(
+            "metadata",
+            json!({"name": "a", "uid": "u", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}),
+        );
+        let marked = created
+            .clone()
+            .with("metadata.generation", 2)
+            .with("metadata.deletionGracePeriodSeconds", 60)
+            .with("metadata.deletionTimestamp", "2026-01-01T00:01:02Z");
+        assert_eq!(is_marked(&created, &marked, 60), Ok(()));
+        for (what, bad) in [
+            ("not marked", created.clone()),
+            ("another period", marked.clone().with("metadata.deletionGracePeriodSeconds", 30)),
+            ("the old generation", marked.clone().with("metadata.generation", 1)),
+            ("two generations", marked.clone().with("metadata.generation", 3)),
+            ("another object", marked.clone().with("metadata.uid", "v")),
+            ("a time that is too early", marked.clone().with("metadata.deletionTimestamp", "2026-01-01T00:00:59Z")),
+            ("no time", marked.without("metadata.deletionTimestamp")),
+        ] {
+            assert!(is_marked(&created, &bad, 60).is_err(), "{what}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! PUT where there is nothing, without a resource version, and through the status subresource.
+
+use http::Method;
+use model::Level::Should;
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::cc::conflict::STALE;
+use crate::storage::crd::{define_versions, version};
+use crate::support::assertions::{changes, only_put_at};
+use suite::api::{Request, Response};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, DEPLOYMENTS, LEASES, Object, config_map};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "cc.put-create",
+        place: here!(),
+        level: Should,
+        requirement: "PUT of an object that does not exist creates it where the type allows that, with 201 and version 1 \
+                      of a new key, unless it carries a uid, which is 409 Conflict; elsewhere it is 404 NotFound. What \
+                      is refused writes nothing.",
+        source: "apiserver pkg/registry/generic/registry/store.go (Update: AllowCreateOnUpdate); \
+                 kubernetes pkg/registry/coordination/lease/strategy.go",
+        observed: "Leases and Events, which may be created so, ConfigMaps and custom resources, which may not. Answers \
+                   and the raw history of each key.",
+        by_hand: "kubectl replace --raw /apis/coordination.k8s.io/v1/namespaces/default/leases/a -f - <<< \
+                  '{\"metadata\":{\"name\":\"a\"},\"spec\":{}}' (creates); the same of a ConfigMap (404)",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(put_create),
+    },
+    Check {
+        id: "cc.unconditional-put",
+        place: here!(),
+        level: Should,
+        requirement: "PUT without resourceVersion replaces the latest object where the type allows that; for other \
+                      types and custom resources it is 422 Invalid, \"must be specified for an update\", and writes \
+                      nothing.",
+        source: "apiserver pkg/registry/generic/registry/store.go (Update: AllowUnconditionalUpdate); \
+                 apiextensions-apiserver pkg/registry/customresource/strategy.go",
+        observed: "An object is changed behind the writer's back, then PUT without a resourceVersion: ConfigMaps and \
+                   Events take it, Leases and custom resources do not. Answers and the raw history of each key.",
+        by_hand: "kubectl get cm a -o json | jq 'del(.metadata.resourceVersion)' | kubectl replace --raw \
+                  /api/v1/namespaces/default/configmaps/a -f - (taken; for a Lease 422)",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(unconditional_put),
+    },
+    Check {
+        id: "cc.subresource-status",
+        place: here!(),
+        level: Should,
+        requirement: "PUT of /status changes status alone and PUT of the object everything else: both write the same \
+                      key under the same resourceVersion rule, and only a change of the spec raises the generation.",
+        source: "apiserver pkg/registry/rest/update.go; kubernetes pkg/registry/apps/deployment/strategy.go; \
+                 apiextensions-apiserver pkg/registry/customresource/status_strategy.go",
+        observed: "A Deployment and a custom resource with a status subresource; each PUT carries another spec, another \
+                   label and another status. Answers, the stored key, a stale PUT through either path, and the raw \
+                   history at the end.",
+        by_hand: "kubectl get deploy a -o json | jq '.status.replicas=3|.spec.replicas=9' | kubectl replace --raw \
+                  /apis/apps/v1/namespaces/default/deployments/a/status -f - (spec.replicas stays)",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(subresource_status),
+    },
+];
+
+const REQUIRED: &str = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+
+async fn put_create(ctx: &Ctx) -> Verdict {
+    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    for (resource, creates) in [(&*LEASES, true), (&*CORE_EVENTS, true), (&*CONFIG_MAPS, false), (&fruits, false)] {
+        // Marks the collection as one to be cleared.
+        ctx.create(resource, &sample(ctx, resource, "first").await?).await?;
+        let object = sample(ctx, resource, "a").await?;
+        let answer = ctx.try_update(resource, &object).await?;
+        let with_uid = sample(ctx, resource, "b").await?.with("metadata.uid", "0c3b1d2e-0000-4000-8000-000000000000");
+        let refused = ctx.try_update(resource, &with_uid).await?;
+        let of = format!("a PUT of a {} that does not exist", resource.kind);
+        if creates {
+            expect_eq!(answer.status, 201, "{of} was answered {answer}");
+            let stored = ctx.must_be_stored(resource, "a").await?;
+            let seen = (stored.version, stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
+            let rv = answer.object()?.rv();
+            let version = ctx.version_after(resource, 1);
+            expect_eq!(seen, (version, rv, rv), "version, create_revision and mod_revision after {of}");
+            expect!(refused.is(409, "Conflict"), "{of} with a uid was answered {refused}");
+            only_put_at(&changes(ctx, resource, "a", &answer.object()?).await?, &[rv]).map_err(Stop::failed)?;
+        } else {
+            expect!(answer.is(404, "NotFound"), "{of} was answered {answer}");
+            expect!(refused.is(404, "NotFound"), "{of} with a uid was answered {refused}");
+            expect!(ctx.stored(resource, "a").await?.is_none(), "{of} was refused and is stored");
+        }
+        expect!(ctx.stored(resource, "b").await?.is_none(), "{of} with a uid was refused and is stored");
+        ctx.count("types", 1);
+    }
+    Ok(())
+}
+
+async fn unconditional_put(ctx: &Ctx) -> Verdict {
+    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    for (resource, allowed) in [(&*CONFIG_MAPS, true), (&*CORE_EVENTS, true), (&*LEASES, false), (&fruits, false)] {
+        let created = ctx.create(resource, &sample(ctx, resource, "a").await?).await?;
+        // A writer with the first version would be refused from here on.
+        let newer = ctx.update(resource, &created.clone().with("metadata.labels.by", "another")).await?;
+        let bare = created.clone().without("metadata.resourceVersion").with("metadata.labels.by", "nobody");
+        let answer = ctx.try_update(resource, &bare).await?;
+        let what = format!("a PUT of a {} without resourceVersion", resource.kind);
+        let mut revisions = vec![created.rv(), newer.rv()];
+        let last = if allowed {
+            expect_eq!(answer.status, 200, "{what} was answered {answer}");
+            let object = answer.object()?;
+            expect_eq!(object.0["metadata"]["labels"], json!({"by": "nobody"}), "labels after {what}");
+            revisions.push(object.rv());
+            object
+        } else {
+            expect!(answer.is(422, "Invalid"), "{what} was answered {answer}");
+            expect!(answer.message().ends_with(REQUIRED), "{what} was refused with `{}`", answer.message());
+            newer
+        };
+        only_put_at(&changes(ctx, resource, "a", &last).await?, &revisions)
+            .map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
+        ctx.count("types", 1);
+    }
+    Ok(())
+}
+
+/// The least that the type's validation accepts.
+async fn sample(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Object, Stop> {
+    let object = Object::new(resource, name);
+    if *resource == *CORE_EVENTS {
+        return Ok(object.with("involvedObject.namespace", ctx.namespace().await?).with("reason", "Seen"));
+    }
+    Ok(if *resource == *CONFIG_MAPS { config_map(name) } else { object.with("spec", json!({})) })
+}
+
+async fn subresource_status(ctx: &Ctx) -> Verdict {
+    let mut served = version("v1", true);
+    served["subresources"] = json!({"status": {}});
+    let fruits = define_versions(ctx, &json!([served])).await?;
+    let labels = json!({"app": "a"});
+    let container = json!([{"name": "c", "image": "example.org/c:1"}]);
+    let deployment = Object::new(&DEPLOYMENTS, "a")
+        .with("spec.replicas", 1)
+        .with("spec.selector.matchLabels", labels.clone())
+        .with("spec.template", json!({"metadata": {"labels": labels}, "spec": {"containers": container}}));
+    halves(ctx, &DEPLOYMENTS, &deployment).await?;
+    halves(ctx, &fruits, &Object::new(&fruits, "a").with("spec.replicas", 1)).await
+}
+
+/// The object and its status are written in turn, each time with changes of the other half, which must not be taken.
+async fn halves(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
+    let kind = &resource.kind;
+    let created = ctx.create(resource, &object.clone().with("status.replicas", 7)).await?;
+    expect_eq!(half(&created), (json!(1), Value::Null, json!(1)), "spec, status and generation of a new {kind}");
+    let other = |object: &Object, n: u64| {
+        object.clone().with("spec.replicas", n).with("status.replicas", n).with("metadata.labels.n", n.to_string())
+    };
+    let answer = put_status(ctx, resource, &other(&created, 2)).await?;
+    expect_eq!(answer.status, 200, "a PUT of the status of a {kind} was answered {answer}");
+    let status = answer.object()?;
+    expect_eq!(half(&status), (json!(1), json!(2), json!(1)), "spec, status and generation after a PUT of /status");
+
+    let main = ctx.update(resource, &other(&status, 3)).await?;
+    expect_eq!(half(&main), (json!(3), json!(2), json!(2)), "spec, status and generation after a PUT of a {kind}");
+
+    // Each path must see that the other one has written.
+    for (what, answer) in [
+        ("the status", put_status(ctx, resource, &other(&status, 4)).await?),
+        ("the object", ctx.try_update(resource, &other(&status, 4)).await?),
+    ] {
+        expect!(answer.is(409, "Conflict"), "a PUT of {what} of a {kind} with a stale version was answered {answer}");
+        expect!(answer.message().ends_with(STALE), "the refused PUT of {what} says `{}`", answer.message());
+    }
+    let stored = ctx.must_be_stored(resource, "a").await?;
+    expect_eq!(
+        (stored.version, stored.mod_rev.cast_unsigned()),
+        (ctx.version_after(resource, 3), main.rv()),
+        "version and mod_revision of the {kind}"
+    );
+    only_put_at(&changes(ctx, resource, "a", &main).await?, &[created.rv(), status.rv(), main.rv()])
+        .map_err(|fault| Stop::failed(format!("{kind}: {fault}")))?;
+    ctx.count("types", 1);
+    Ok(())
+}
+
+/// `spec.replicas`, `status.replicas`, `metadata.generation`.
+fn half(object: &Object) -> (Value, Value, Value) {
+    let of = |part: &str, field: &str| object.0[part][field].clone();
+    (of("spec", "replicas"), of("status", "replicas"), of("metadata", "generation"))
+}
+
+async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<Response, Stop> {
+    let path = object_path(resource, ctx.namespace().await?, "a");
+    Ok(ctx.send(&Request::new(Method::PUT, format!("{path}/status")).json(&object.0)).await?)
+}

@@ -1,0 +1,318 @@
+//! What comes after a deletion: the same name again, the code of the answer, whole collections, and races with the last
+//! finalizer.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use model::Level::{Extra, Should};
+use model::history::Change;
+use serde_json::{Value, json};
+
+use crate::cc::conflict::STALE;
+use crate::support::assertions::{changes, events, pod_template, put_then_deleted, seen, words};
+use suite::api::{Request, Response};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "cc.delete-recreate",
+        place: here!(),
+        level: Should,
+        requirement: "An object that is created under the name of a deleted one has another uid, and its key begins at \
+                      version 1 with a create_revision after the deletion; a PUT of the old object is 409 Conflict, and \
+                      a watch sees DELETED and then ADDED, never MODIFIED.",
+        source: "apiserver pkg/storage/etcd3/event.go (isCreated), pkg/registry/generic/registry/store.go; etcd \
+                 client/v3/watch.go (IsCreate)",
+        observed: "A ConfigMap is deleted and created three times under an open watch; after each time the old object \
+                   is PUT, with its uid and resourceVersion, and with the resourceVersion alone. Answers, the stored key, \
+                   its raw history, the watch.",
+        by_hand: "kubectl create cm a; kubectl get cm a -o yaml > a.yaml; kubectl delete cm a; kubectl create cm a; \
+                  kubectl replace -f a.yaml (409); etcdctl get /registry/configmaps/default/a -w json (version 1)",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(delete_recreate),
+    },
+    Check {
+        id: "cc.delete-response-code",
+        place: here!(),
+        level: Should,
+        requirement: "DELETE is answered 200, and 202 only if the object was not deleted at once and \
+                      orphanDependents=false was asked for; the body is the object if it is still there or if its type \
+                      says so, otherwise a Status Success with its name and uid.",
+        source: "apiserver pkg/endpoints/handlers/delete.go (DeleteResource); kubernetes \
+                 test/integration/apiserver (delete with result)",
+        observed: "ConfigMaps (Status) and PodTemplates (object), with and without a finalizer, with and without \
+                   orphanDependents.",
+        by_hand: "kubectl delete --raw /api/v1/namespaces/default/configmaps/a -f - -v=8 <<< \
+                  '{\"apiVersion\":\"v1\",\"kind\":\"DeleteOptions\",\"orphanDependents\":false}'",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(delete_response_code),
+    },
+    Check {
+        id: "cc.delete-collection",
+        place: here!(),
+        level: Should,
+        requirement: "DELETE of a collection with a selector deletes every object that matches and no other one, each \
+                      at a revision and with an event of its own; objects with finalizers are only marked.",
+        source: "apiserver pkg/registry/generic/registry/store.go (DeleteCollection); kubernetes e2e \
+                 apimachinery/collection",
+        observed: "Twelve ConfigMaps, of which eight match and two of those have a finalizer. The raw history of each \
+                   key, the revisions of all deletions, a watch, and what is left.",
+        by_hand: "kubectl delete --raw '/api/v1/namespaces/default/configmaps?labelSelector=app%3Da'; etcdctl watch \
+                  --prefix /registry/configmaps/default/",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(delete_collection),
+    },
+    Check {
+        id: "cc.finalizer-race",
+        place: here!(),
+        level: Extra,
+        requirement: "When DELETE and the removal of the last finalizer come at once, by PUT or by PATCH, the key is \
+                      always gone afterwards, and a watch sees exactly one DELETED.",
+        source: "apiserver pkg/registry/generic/registry/store.go (deleteWithoutFinalizers, \
+                 ShouldDeleteDuringUpdate)",
+        observed: "Twenty-four objects in pairs of one DELETE and one PUT that is tried again after each 409. Whoever \
+                   comes first: put, put, delete in the raw history, one DELETED on the watch, and 404 at the end. \
+                   (cc.finalizer-two-phase has the same with PATCH and two DELETEs.)",
+        by_hand: "kubectl delete cm a --wait=false & kubectl patch cm a --type=json -p \
+                  '[{\"op\":\"remove\",\"path\":\"/metadata/finalizers\"}]'; kubectl get cm a (404)",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(finalizer_race),
+    },
+];
+
+const HOLD: &str = "example.org/hold";
+const LIVES: u64 = 3;
+
+async fn delete_recreate(ctx: &Ctx) -> Verdict {
+    let mut old = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
+    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(old.rv())).await?;
+    let mut expected = Vec::new();
+    for life in 1..=LIVES {
+        ctx.delete(&CONFIG_MAPS, "a").await?;
+        let new = ctx.create(&CONFIG_MAPS, &config_map("a").with("data.life", life.to_string())).await?;
+        expect!(new.uid() != old.uid(), "life {life} has the uid of the one before, {}", new.uid());
+        let stored = ctx.must_be_stored(&CONFIG_MAPS, "a").await?;
+        let seen_now = (stored.version, stored.create_rev.cast_unsigned());
+        expect_eq!(
+            seen_now,
+            (ctx.version_after(&CONFIG_MAPS, 1), new.rv()),
+            "version and create_revision of life {life}"
+        );
+        // The uid is compared before the version, and both refusals are conflicts.
+        for (what, object) in [("the old object", old.clone()), ("its version", old.clone().without("metadata.uid"))] {
+            let answer = ctx.try_update(&CONFIG_MAPS, &object).await?;
+            expect!(answer.is(409, "Conflict"), "a PUT of {what} after the name came back was answered {answer}");
+            let by_uid = answer.message().contains("Precondition failed: UID in precondition");
+            expect!(
+                answer.message().ends_with(STALE) || by_uid && what == "the old object",
+                "a PUT of {what} was refused with `{}`",
+                answer.message()
+            );
+        }
+        let history = changes(ctx, &CONFIG_MAPS, "a", &new).await?;
+        let [.., deleted, created] = &history[..] else {
+            return Err(Stop::failed(format!("the key has fewer than two changes: {}", words(&history))));
+        };
+        let kinds = (deleted.kind, created.kind, created.rev.cast_unsigned());
+        expect_eq!(kinds, (Change::Delete, Change::Put, new.rv()), "the last two changes in life {life}");
+        expect!(created.rev > deleted.rev, "created at {}, deleted at {}", created.rev, deleted.rev);
+        expected.extend([seen("DELETED", "a", deleted.rev.cast_unsigned()), seen("ADDED", "a", new.rv())]);
+        old = new;
+    }
+    expect_eq!(events(ctx, &mut watch, &old).await?, expected, "events of {LIVES} lives");
+    Ok(())
+}
+
+async fn delete_response_code(ctx: &Ctx) -> Verdict {
+    for (n, (held, options, status)) in [
+        (false, Value::Null, 200),
+        (false, json!({"orphanDependents": false}), 200),
+        (false, json!({"propagationPolicy": "Background"}), 200),
+        (true, Value::Null, 200),
+        (true, json!({"propagationPolicy": "Background"}), 200),
+        (true, json!({"orphanDependents": false}), 202),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("a-{n}");
+        let holds = |object: Object| if held { object.with("metadata.finalizers", json!([HOLD])) } else { object };
+        let told = format!("DELETE with {options} of one that {}", if held { "has a finalizer" } else { "can go" });
+
+        let object = ctx.create(&CONFIG_MAPS, &holds(config_map(&name))).await?;
+        let answer = ctx.try_delete(&CONFIG_MAPS, &name, &options).await?;
+        expect_eq!(answer.status, status, "{told} was answered {answer}");
+        expect_eq!(ctx.stored(&CONFIG_MAPS, &name).await?.is_some(), held, "whether the key is there after {told}");
+        if held {
+            is_object(&answer, &object, true)?
+        } else {
+            is_success(&answer, &object)?
+        }
+
+        let template = ctx.create(&POD_TEMPLATES, &holds(pod_template(&name))).await?;
+        let answer = ctx.try_delete(&POD_TEMPLATES, &name, &options).await?;
+        expect_eq!(answer.status, status, "{told} was answered {answer}");
+        is_object(&answer, &template, held)?;
+        ctx.count("deletes", 2);
+    }
+    Ok(())
+}
+
+/// A Status that says what was deleted.
+fn is_success(answer: &Response, object: &Object) -> Verdict {
+    let body = answer.json();
+    let seen = (&body["kind"], &body["status"], &body["details"]["name"], &body["details"]["uid"]);
+    let expected = (&json!("Status"), &json!("Success"), &json!(object.name()), &json!(object.uid()));
+    expect_eq!(seen, expected, "kind, status, name and uid in the answer to DELETE");
+    Ok(())
+}
+
+/// The object itself, with the mark if it is still there.
+fn is_object(answer: &Response, object: &Object, marked: bool) -> Verdict {
+    let body = answer.object()?;
+    let seen = (&body.0["kind"], body.name(), body.uid(), !body.meta("deletionTimestamp").is_empty());
+    let expected = (&object.0["kind"], object.name(), object.uid(), marked);
+    expect_eq!(seen, expected, "kind, name, uid and mark in the answer to DELETE");
+    Ok(())
+}
+
+async fn delete_collection(ctx: &Ctx) -> Verdict {
+    let mut fates: BTreeMap<String, Fate> = BTreeMap::new();
+    let mut first = None;
+    for n in 0..12 {
+        let (name, matching) = (format!("c-{n:02}"), n % 3 != 2);
+        let object = config_map(&name).with("metadata.labels.app", if matching { "a" } else { "b" });
+        let held = n == 3 || n == 7;
+        let object = if held { object.with("metadata.finalizers", json!([HOLD])) } else { object };
+        let created = ctx.create(&CONFIG_MAPS, &object).await?;
+        first = Some(created.rv());
+        let fate = if !matching {
+            Fate::Stays
+        } else if held {
+            Fate::Marked
+        } else {
+            Fate::Gone
+        };
+        fates.insert(name, fate);
+    }
+    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(first.unwrap_or_default())).await?;
+    let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let request = Request::new(Method::DELETE, path).query("labelSelector=app%3Da");
+    let answer = ctx.send(&request).await?;
+    expect_eq!(answer.status, 200, "DELETE of the collection was answered {answer}");
+    let end = ctx.create(&CONFIG_MAPS, &config_map("end")).await?;
+
+    let mut expected = Vec::new();
+    for (name, fate) in &fates {
+        let history = changes(ctx, &CONFIG_MAPS, name, &end).await?;
+        let kinds: Vec<Change> = history.iter().map(|change| change.kind).collect();
+        expect_eq!(kinds, fate.changes(), "changes of {name}, which {fate:?}");
+        expected.extend(history.get(1).and_then(|last| Some((last.rev.cast_unsigned(), fate.word()?, name.clone()))));
+        if *fate == Fate::Marked {
+            let marked = ctx.get(&CONFIG_MAPS, name).await?;
+            expect!(!marked.meta("deletionTimestamp").is_empty(), "{name} has a finalizer and is not marked: {marked}");
+        }
+    }
+    expected.sort();
+    let revisions: Vec<u64> = expected.iter().map(|(rev, ..)| *rev).collect();
+    expect!(revisions.windows(2).all(|pair| pair[0] < pair[1]), "two deletions share a revision: {revisions:?}");
+    let mut expected: Vec<_> = expected.into_iter().map(|(rev, word, name)| seen(word, &name, rev)).collect();
+    expected.push(seen("ADDED", "end", end.rv()));
+    expect_eq!(events(ctx, &mut watch, &end).await?, expected, "events of the deleted collection");
+    ctx.count("deleted", revisions.len() as u64);
+    Ok(())
+}
+
+/// What a deletion of the collection does to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Gone,
+    Marked,
+    Stays,
+}
+
+impl Fate {
+    fn changes(self) -> Vec<Change> {
+        match self {
+            Fate::Gone => vec![Change::Put, Change::Delete],
+            Fate::Marked => vec![Change::Put, Change::Put],
+            Fate::Stays => vec![Change::Put],
+        }
+    }
+
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Fate::Gone => Some("DELETED"),
+            Fate::Marked => Some("MODIFIED"),
+            Fate::Stays => None,
+        }
+    }
+}
+
+const RACES: usize = 24;
+
+async fn finalizer_race(ctx: &Ctx) -> Verdict {
+    let begin = ctx.create(&CONFIG_MAPS, &config_map("begin")).await?;
+    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(begin.rv())).await?;
+    for some in (0..RACES).collect::<Vec<usize>>().chunks(6) {
+        futures::future::try_join_all(some.iter().map(|race| one_race(ctx, *race))).await?;
+    }
+    let end = ctx.create(&CONFIG_MAPS, &config_map("end")).await?;
+    let events = events(ctx, &mut watch, &end).await?;
+    for race in 0..RACES {
+        let name = race_name(race);
+        let history = changes(ctx, &CONFIG_MAPS, &name, &end).await?;
+        // Created, then marked or freed, whichever came first, then removed.
+        put_then_deleted(&history, 2).map_err(|fault| Stop::failed(format!("{name}: {fault}")))?;
+        let deleted = seen("DELETED", &name, history[2].rev.cast_unsigned());
+        let told: Vec<_> = events.iter().filter(|event| event.0 == "DELETED" && event.1 == name).collect();
+        expect_eq!(told, [&deleted], "DELETED of {name}");
+    }
+    ctx.count("races", RACES as u64);
+    Ok(())
+}
+
+fn race_name(race: usize) -> String {
+    format!("race-{race:02}")
+}
+
+async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
+    let name = race_name(race);
+    let held = ctx.create(&CONFIG_MAPS, &config_map(&name).with("metadata.finalizers", json!([HOLD]))).await?;
+    let delete = ctx.try_delete(&CONFIG_MAPS, &name, &Value::Null);
+    // The one that is named first is sent first.
+    let (freed, deleted) = if race.is_multiple_of(2) {
+        futures::join!(free(ctx, held), delete)
+    } else {
+        let (deleted, freed) = futures::join!(delete, free(ctx, held));
+        (freed, deleted)
+    };
+    ctx.count("conflicts", freed?);
+    let deleted = deleted?;
+    expect_eq!(deleted.status, 200, "DELETE in a race with the last finalizer was answered {deleted}");
+    let get = ctx.try_get(&CONFIG_MAPS, &name, "").await?;
+    expect!(get.is(404, "NotFound"), "{name} after its DELETE and without its finalizer: {get}");
+    Ok(())
+}
+
+/// Takes the finalizers off, again after each conflict; gives the number of those.
+async fn free(ctx: &Ctx, mut read: Object) -> Result<u64, Stop> {
+    let name = read.name().to_owned();
+    for conflicts in 0.. {
+        let answer = ctx.try_update(&CONFIG_MAPS, &read.without("metadata.finalizers")).await?;
+        if answer.is_success() {
+            return Ok(conflicts);
+        }
+        expect!(answer.is(409, "Conflict"), "a PUT without finalizers was answered {answer}");
+        read = ctx.get(&CONFIG_MAPS, &name).await?;
+    }
+    Ok(0)
+}

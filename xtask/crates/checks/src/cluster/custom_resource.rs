@@ -1,0 +1,429 @@
+//! A controller of a custom resource, as client-go makes one: a list, watches that resume, a cache. The apiserver dies under
+//! it, and its cache must come to be what the store has.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use http::Method;
+use model::Level::Should;
+use model::history::FrameKind;
+use model::{Action, Resource};
+use serde_json::{Value, json};
+
+use crate::storage::crd::{define_versions, version};
+use crate::support::workload;
+use suite::api::{Request, Transport};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::Object;
+use suite::store::KeyValue;
+use suite::watch::{Next, Watch, WatchOptions};
+use suite::{expect, here, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "cluster.custom-resource-view",
+    place: here!(),
+    level: Should,
+    requirement: "Controllers of a custom resource outlive their apiserver: a cache that is kept by watches that resume, and \
+                  by a list after a 410, becomes what the store has, without an event that does not fit it, and what a \
+                  user asked for is done in every object; the garbage collector still removes what a deleted owner leaves.",
+    source: "kubernetes staging/src/k8s.io/client-go/tools/cache/reflector.go; KEP-1904; kubernetes \
+             pkg/controller/garbagecollector/graph_builder.go",
+    observed: "A custom resource with a status. A user makes, changes and deletes eight objects; a controller notes in the \
+               status what the spec asks for. In the middle of it an owner of three other objects is deleted, and the \
+               apiserver gets SIGKILL; start, and as much work again. Each event must fit the controller's cache: \
+               nothing known is added, nothing unknown changed or removed, no resource version goes back. In the end \
+               cache and raw store hold the same JSON at the same revisions, each status says what its spec asks, the \
+               three are gone and those of another owner are not.",
+    by_hand: "kubectl get fruits --watch --output-watch-events in one shell, changes in another; kubectl delete fruit \
+              OWNER; kill -9 $(pidof kube-apiserver); start it; etcdctl get --prefix /registry/GROUP/fruits/",
+    profiles: &["node"],
+    requires: Requires::OwnCluster(&[Requirement::Node, Requirement::Control, Requirement::Exclusive]),
+    run: scenario!(custom_resource_view),
+}];
+
+/// Changes of the user before the apiserver dies, and again when it is back.
+const CHANGES: usize = 25;
+const NAMES: u32 = 8;
+/// What each of the two owners owns.
+const OWNED: usize = 3;
+const GOES: &str = "goes";
+const STAYS: &str = "stays";
+const MARKER: &str = "marker";
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a stream is listened to before the clock is looked at.
+const LISTEN: Duration = Duration::from_millis(200);
+
+type Cache = BTreeMap<String, Value>;
+
+/// What user, controller and fault know of each other.
+#[derive(Default)]
+struct Board {
+    /// The user has made its first changes.
+    begun: AtomicBool,
+    /// The apiserver is there again.
+    back: AtomicBool,
+    /// Watches that the controller has opened.
+    watches: AtomicU64,
+    /// Of the last object; 0: not made yet.
+    last: AtomicU64,
+}
+
+async fn custom_resource_view(ctx: &Ctx) -> Verdict {
+    let mut served = version("v1", true);
+    served["subresources"] = json!({"status": {}});
+    let fruits = &define_versions(ctx, &json!([served])).await?;
+    ctx.workers_make(fruits).await?;
+    for owner in [GOES, STAYS] {
+        own(ctx, fruits, owner).await?;
+    }
+    let board = &Board::default();
+    let controller = Controller::start(ctx.worker("controller").await?, fruits).await?;
+    let work = async {
+        futures::try_join!(use_it(ctx, fruits, board), fault(ctx, fruits, board))?;
+        for n in 0..OWNED {
+            workload::gone(ctx, fruits, &owned(GOES, n)).await?;
+        }
+        let marker = ctx.create(fruits, &asking(Object::new(fruits, MARKER), 1)).await?;
+        board.last.store(marker.rv(), Ordering::Relaxed);
+        Ok(())
+    };
+    let (controller, ()) = futures::try_join!(controller.run(board), work)?;
+    let stored = ctx.stored_all(fruits, 0).await?;
+    differences(&controller.cache, &stored).map_err(Stop::failed)?;
+    for n in 0..OWNED {
+        expect!(controller.cache.contains_key(&owned(STAYS, n)), "{} went, and its owner is there", owned(STAYS, n));
+    }
+    ctx.count("objects in the end", stored.len() as u64);
+    ctx.count("events", controller.events);
+    ctx.count("lists", controller.lists);
+    ctx.count("watches resumed", controller.resumed);
+    if controller.resumed == 0 {
+        return Err(Stop::Errored(anyhow::anyhow!("not exercised: no watch of the controller had to be resumed")));
+    }
+    Ok(())
+}
+
+fn owned(owner: &str, n: usize) -> String {
+    format!("of-{owner}-{n}")
+}
+
+/// The object with what a user asks for.
+fn asking(object: Object, wish: u64) -> Object {
+    object.with("spec.wish", wish)
+}
+
+/// An owner, and what it owns.
+async fn own(ctx: &Ctx, fruits: &Resource, owner: &str) -> Verdict {
+    let made = ctx.create(fruits, &asking(Object::new(fruits, owner), 1)).await?;
+    let reference =
+        json!([{"apiVersion": made.0["apiVersion"], "kind": fruits.kind, "name": owner, "uid": made.uid()}]);
+    for n in 0..OWNED {
+        let object = asking(Object::new(fruits, &owned(owner, n)), 1);
+        ctx.create(fruits, &object.with("metadata.ownerReferences", reference.clone())).await?;
+    }
+    Ok(())
+}
+
+async fn fault(ctx: &Ctx, fruits: &Resource, board: &Board) -> Verdict {
+    workload::until(ctx, "the user's first changes", || async {
+        Ok(if board.begun.load(Ordering::Relaxed) { Ok(()) } else { Err("fewer".to_owned()) })
+    })
+    .await?;
+    watches(ctx, board, 1).await?;
+    let background = json!({"propagationPolicy": "Background"});
+    let answer = ctx.try_delete(fruits, GOES, &background).await?;
+    expect!(answer.is_success(), "DELETE of the owner was answered {answer}");
+    ctx.control("kube-apiserver", Action::Kill).await?;
+    ctx.control("kube-apiserver", Action::Start).await?;
+    board.back.store(true, Ordering::Relaxed);
+    watches(ctx, board, 2).await
+}
+
+/// Waits until the controller has opened so many watches: one that is not open is not ended by the fault.
+async fn watches(ctx: &Ctx, board: &Board, least: u64) -> Verdict {
+    workload::until(ctx, &format!("{least} watches of the controller"), || async {
+        let opened = board.watches.load(Ordering::Relaxed);
+        Ok(if opened >= least { Ok(()) } else { Err(opened.to_string()) })
+    })
+    .await
+}
+
+/// A user who changes what they want, before, during and after the fault, and asks again where nobody answers.
+async fn use_it(ctx: &Ctx, fruits: &Resource, board: &Board) -> Verdict {
+    let user = ctx.worker("user").await?;
+    let (mut changes, mut after) = (0, 0);
+    while after < CHANGES {
+        let name = format!("c{}", user.random().u32(..NAMES));
+        let gone = user.random().u8(..4) == 0;
+        want(&user, fruits, &name, (!gone).then_some(changes)).await?;
+        changes += 1;
+        board.begun.store(changes >= CHANGES as u64, Ordering::Relaxed);
+        after += usize::from(board.back.load(Ordering::Relaxed));
+    }
+    ctx.count("changes of the user", changes);
+    Ok(())
+}
+
+/// Makes it so that an object asks for this, or is not there; returns when a read says that it is so.
+async fn want(ctx: &Ctx, fruits: &Resource, name: &str, wish: Option<u64>) -> Verdict {
+    let what = format!("{name} to ask for {wish:?}");
+    wait::until(&what, Duration::from_secs(30) + ctx.limit(30.0), LOOK, || async {
+        let Ok(seen) = ctx.try_get(fruits, name, "").await else { return Ok(Err("no answer".to_owned())) };
+        let answer = match (seen.object(), wish) {
+            (Ok(_), None) => ctx.try_delete(fruits, name, &json!(null)).await,
+            (Ok(object), Some(wish)) if object.0["spec"]["wish"] == wish => return Ok(Ok(())),
+            (Ok(object), Some(wish)) => ctx.try_update(fruits, &asking(object, wish)).await,
+            (Err(_), None) if seen.status == 404 => return Ok(Ok(())),
+            (Err(_), Some(wish)) if seen.status == 404 => {
+                ctx.try_create(fruits, &asking(Object::new(fruits, name), wish)).await
+            }
+            (Err(_), _) => Ok(seen),
+        };
+        Ok(Err(answer.map_or_else(|error| error.to_string(), |answer| answer.to_string())))
+    })
+    .await
+}
+
+/// What client-go calls a reflector, with a reconciler that writes the status.
+struct Controller<'a> {
+    ctx: Ctx,
+    fruits: &'a Resource,
+    cache: Cache,
+    /// From where the next watch goes on; None: it has to list.
+    at: Option<u64>,
+    /// The newest resource version that it was told.
+    newest: u64,
+    /// At which resource version an object's status was written, or refused.
+    tried: BTreeMap<String, u64>,
+    events: u64,
+    lists: u64,
+    resumed: u64,
+}
+
+impl<'a> Controller<'a> {
+    async fn start(ctx: Ctx, fruits: &'a Resource) -> Result<Controller<'a>, Stop> {
+        let (cache, tried) = (Cache::new(), BTreeMap::new());
+        let mut controller =
+            Controller { ctx, fruits, cache, at: None, newest: 0, tried, events: 0, lists: 0, resumed: 0 };
+        expect!(controller.list().await?, "the controller's first list was not answered");
+        Ok(controller)
+    }
+
+    /// Until its cache has the last object and nothing is left to be done.
+    async fn run(mut self, board: &Board) -> Result<Controller<'a>, Stop> {
+        let mut deadline = None;
+        let mut first = true;
+        while !self.is_done(board) {
+            if board.last.load(Ordering::Relaxed) > 0 {
+                let end = *deadline.get_or_insert_with(|| Instant::now() + self.ctx.limit(60.0));
+                expect!(Instant::now() < end, "the controller is at {} and does not come to the end", self.newest);
+            }
+            let Some(at) = self.at else {
+                if !self.list().await? {
+                    wait::pause(LOOK).await;
+                }
+                continue;
+            };
+            let options = WatchOptions::after(at).bookmarks();
+            match self.ctx.try_watch(Transport::Http2, self.fruits, &options).await {
+                Ok(Ok(mut watch)) => {
+                    self.resumed += u64::from(!std::mem::take(&mut first));
+                    board.watches.fetch_add(1, Ordering::Relaxed);
+                    self.follow(&mut watch, board, deadline).await?;
+                }
+                Ok(Err(refusal)) if refusal.status == 410 => self.at = None,
+                Ok(Err(_)) | Err(_) => wait::pause(LOOK).await,
+            }
+        }
+        Ok(self)
+    }
+
+    /// Takes the whole collection; no if nobody answers.
+    async fn list(&mut self) -> Result<bool, Stop> {
+        let Ok(answer) = self.ctx.try_list(self.fruits, "").await else { return Ok(false) };
+        let Ok(list) = answer.object() else { return Ok(false) };
+        expect!(list.rv() >= self.newest, "a list is of {}, and {} was told before", list.rv(), self.newest);
+        let items = list.items().into_iter().map(|item| (item.name().to_owned(), item.0));
+        self.cache = items.collect();
+        self.newest = list.rv();
+        self.at = Some(self.newest);
+        self.lists += 1;
+        Ok(true)
+    }
+
+    /// Reads to the end of the stream, or of the work.
+    async fn follow(&mut self, watch: &mut Watch, board: &Board, deadline: Option<Instant>) -> Verdict {
+        while !self.is_done(board) && deadline.is_none_or(|end| Instant::now() < end) {
+            self.reconcile().await?;
+            match watch.poll_any(LISTEN).await? {
+                Next::Event(event) => match &event.frame.kind {
+                    FrameKind::Error { code: 410, .. } => self.at = None,
+                    FrameKind::Error { .. } => return Ok(()),
+                    kind => {
+                        take(&mut self.cache, kind, &event.object).map_err(Stop::failed)?;
+                        self.events += 1;
+                        self.newest = self.newest.max(event.frame.rv);
+                        self.at = Some(event.frame.rv);
+                    }
+                },
+                // A new deadline is seen by a new stream.
+                Next::Nothing if deadline.is_none() && board.last.load(Ordering::Relaxed) > 0 => return Ok(()),
+                Next::Nothing => {}
+                Next::End => return Ok(()),
+            }
+            if self.at.is_none() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the status of what the cache shows undone. A refusal says that the cache is old; what nobody answers is
+    /// tried again.
+    async fn reconcile(&mut self) -> Verdict {
+        for (name, object) in &self.cache {
+            let object = Object(object.clone());
+            if is_done(&object.0) || self.tried.get(name) == Some(&object.rv()) {
+                continue;
+            }
+            let path = object_path(self.fruits, self.ctx.namespace().await?, name);
+            let done = object.0["spec"]["wish"].clone();
+            let rv = object.rv();
+            let request = Request::new(Method::PUT, format!("{path}/status")).json(&object.with("status.done", done).0);
+            if self.ctx.send(&request).await.is_ok_and(|answer| answer.is_success() || answer.status < 429) {
+                self.tried.insert(name.clone(), rv);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_done(&self, board: &Board) -> bool {
+        let last = board.last.load(Ordering::Relaxed);
+        last > 0 && self.newest >= last && self.cache.values().all(is_done)
+    }
+}
+
+fn is_done(object: &Value) -> bool {
+    object["status"]["done"] == object["spec"]["wish"]
+}
+
+fn rv(object: &Value) -> u64 {
+    Object(object.clone()).rv()
+}
+
+/// Brings an event into a cache. An error says how it does not fit.
+fn take(cache: &mut Cache, kind: &FrameKind, object: &Object) -> Result<(), String> {
+    let (name, at) = (object.name(), object.rv());
+    let known = cache.get(name);
+    if let Some(known) = known.map(rv).filter(|known| *known >= at) {
+        return Err(format!("an event at {at} is about {name}, which is known at {known}"));
+    }
+    match (kind, known) {
+        (FrameKind::Bookmark { .. }, _) => Ok(()),
+        (FrameKind::Added, None) => {
+            cache.insert(name.to_owned(), object.0.clone());
+            Ok(())
+        }
+        (FrameKind::Added, Some(known)) => Err(format!("{name} is added at {at}, and was there at {}", rv(known))),
+        (FrameKind::Modified | FrameKind::Deleted, None) => {
+            Err(format!("{name} is changed or removed at {at}, and was not there"))
+        }
+        (_, Some(known)) if known["metadata"]["uid"] != object.0["metadata"]["uid"] => {
+            Err(format!("{name} has another uid at {at}"))
+        }
+        (FrameKind::Modified, Some(_)) => {
+            cache.insert(name.to_owned(), object.0.clone());
+            Ok(())
+        }
+        (FrameKind::Deleted, Some(_)) => {
+            cache.remove(name);
+            Ok(())
+        }
+        (kind, _) => Err(format!("an event {kind:?} came")),
+    }
+}
+
+/// Where a cache is not what the store has.
+fn differences(cache: &Cache, stored: &[KeyValue]) -> Result<(), String> {
+    for KeyValue { key, value, mod_rev, .. } in stored {
+        let name = key.rsplit('/').next().unwrap_or_default();
+        let seen = cache.get(name).ok_or_else(|| format!("the store has {key}, and the cache has not"))?;
+        if rv(seen) != mod_rev.cast_unsigned() {
+            return Err(format!("the cache has {name} at {}, and the store at {mod_rev}", rv(seen)));
+        }
+        let value: Value = serde_json::from_slice(value).map_err(|error| format!("{key} holds no JSON: {error}"))?;
+        let bare = Object(seen.clone()).without("metadata.resourceVersion").0;
+        if bare != value {
+            return Err(format!("at {mod_rev} the cache has {name} as {bare}, and the store as {value}"));
+        }
+        if !is_done(&value) {
+            return Err(format!("{name} asks for {}, and {} is done", value["spec"]["wish"], value["status"]["done"]));
+        }
+    }
+    let known = |name: &&String| stored.iter().any(|kv| kv.key.rsplit('/').next() == Some(name.as_str()));
+    match cache.keys().find(|name| !known(name)) {
+        Some(name) => Err(format!("the cache has {name}, and the store has not")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fruit(rv: u64, uid: &str, wish: u64, done: u64) -> Object {
+        Object(json!({
+            "metadata": {"name": "a", "uid": uid, "resourceVersion": rv.to_string()},
+            "spec": {"wish": wish}, "status": {"done": done},
+        }))
+    }
+
+    fn stored(rev: i64, object: &Object) -> KeyValue {
+        let value = object.clone().without("metadata.resourceVersion").0.to_string().into_bytes();
+        KeyValue { key: "/registry/g/fruits/n/a".into(), value, create_rev: 1, mod_rev: rev, version: 1, lease: 0 }
+    }
+
+    #[test]
+    fn an_event_must_fit_the_cache() {
+        use FrameKind::{Added, Deleted, Modified};
+        let mut cache = Cache::new();
+        for (kind, rv) in [(Added, 3), (Modified, 4), (Deleted, 6), (Added, 7)] {
+            assert_eq!(take(&mut cache, &kind, &fruit(rv, "u", 1, 1)), Ok(()));
+        }
+        let bookmark = FrameKind::Bookmark { end_of_initial: false };
+        assert_eq!(take(&mut cache, &bookmark, &Object(json!({"metadata": {"resourceVersion": "8"}}))), Ok(()));
+        assert_eq!(cache.len(), 1);
+        for (kind, rv, uid, words) in [
+            (Added, 9, "u", "was there at 7"),
+            (Modified, 7, "u", "known at 7"),
+            (Deleted, 6, "u", "known at 7"),
+            (Modified, 9, "v", "another uid"),
+            (FrameKind::Unknown { name: "X".into() }, 9, "u", "came"),
+        ] {
+            let fault = take(&mut cache.clone(), &kind, &fruit(rv, uid, 1, 1)).unwrap_err();
+            assert!(fault.contains(words), "{fault}");
+        }
+        for kind in [Modified, Deleted] {
+            assert!(take(&mut Cache::new(), &kind, &fruit(9, "u", 1, 1)).unwrap_err().contains("was not there"));
+        }
+    }
+
+    #[test]
+    fn a_cache_is_what_the_store_has() {
+        let of = |object: &Object| Cache::from([("a".to_owned(), object.0.clone())]);
+        let right = fruit(5, "u", 2, 2);
+        assert_eq!(differences(&of(&right), &[stored(5, &right)]), Ok(()));
+        for (cache, store, words) in [
+            (Cache::new(), vec![stored(5, &right)], "the cache has not"),
+            (of(&right), vec![], "the store has not"),
+            (of(&right), vec![stored(6, &right)], "the store at 6"),
+            (of(&right), vec![stored(5, &fruit(5, "u", 3, 3))], "and the store as"),
+            (of(&fruit(5, "u", 2, 1)), vec![stored(5, &fruit(5, "u", 2, 1))], "1 is done"),
+        ] {
+            let fault = differences(&cache, &store).unwrap_err();
+            assert!(fault.contains(words), "{fault}");
+        }
+    }
+}

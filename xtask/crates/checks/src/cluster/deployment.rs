@@ -1,0 +1,285 @@
+//! The way of a Deployment to a running Pod, through the store.
+
+use model::Level::Should;
+use serde_json::{Value, json};
+
+use crate::support::workload::{self, Version, gone, life, one_life, owners, wrote};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{DEPLOYMENTS, Object, PODS, REPLICA_SETS};
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "cluster.deployment-path",
+        place: here!(),
+        level: Should,
+        requirement: "A Deployment becomes a running Pod through the store alone: each object is made after what it \
+                      follows from, is owned by it, and each step is written by the component whose step it is.",
+        source: "kubernetes pkg/controller/deployment, pkg/controller/replicaset, pkg/registry/core/pod/storage \
+                 (BindingREST), pkg/kubelet/status",
+        observed: "Every revision of the keys of a Deployment, its ReplicaSet and its Pod, from the raw store, each read \
+                   back through the API at just that revision. In this order: ReplicaSet with the Deployment as its \
+                   controller, Pod with the ReplicaSet as its and without a node, Pod with a node, Pod Running and ready \
+                   by the kubelet's hand, ReplicaSet with a ready replica, Deployment with an available one. A node is \
+                   given once, a phase does not go back, a uid does not change.",
+        by_hand: "etcdctl watch --prefix /registry/ & kubectl create deployment a --image=registry.k8s.io/pause:3.10.2; \
+                  kubectl get rs,pods -o yaml --show-managed-fields",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node]),
+        run: scenario!(deployment_path),
+    },
+    Check {
+        id: "cluster.cascading-deletion",
+        place: here!(),
+        level: Should,
+        requirement: "What a Deployment owns goes after it (Background), before it (Foreground), or stays without it \
+                      (Orphan).",
+        source: "https://kubernetes.io/docs/concepts/architecture/garbage-collection/#cascading-deletion; kubernetes \
+                 pkg/controller/garbagecollector",
+        observed: "Three Deployments with a running Pod each are deleted in the three ways; the raw store tells at which \
+                   revisions the keys of Deployment, ReplicaSet and Pod go. What is orphaned must lose its owner, and \
+                   its Pod must still be the same one.",
+        by_hand: "etcdctl watch --prefix /registry/ & kubectl delete deployment a --cascade=foreground",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node]),
+        run: scenario!(cascading_deletion),
+    },
+];
+
+const KUBELET: &str = "kubelet";
+const CONTROLLERS: &str = "kube-controller-manager";
+/// A step that may be one with the next.
+const RUNNING: &str = "the Pod was Running";
+
+/// All versions of the three objects.
+struct Lives {
+    deployment: Vec<Version>,
+    set: Vec<Version>,
+    pod: Vec<Version>,
+}
+
+/// The names of a Deployment's objects.
+struct Names {
+    deployment: String,
+    set: String,
+    pod: String,
+}
+
+async fn deployment_path(ctx: &Ctx) -> Verdict {
+    let names = running(ctx, "path").await?;
+    let lives = Lives {
+        deployment: life(ctx, &DEPLOYMENTS, &names.deployment).await?,
+        set: life(ctx, &REPLICA_SETS, &names.set).await?,
+        pod: life(ctx, &PODS, &names.pod).await?,
+    };
+    ctx.count("versions", (lives.deployment.len() + lives.set.len() + lives.pod.len()) as u64);
+    fault(&lives).map_or(Ok(()), |fault| Err(Stop::failed(fault)))
+}
+
+async fn cascading_deletion(ctx: &Ctx) -> Verdict {
+    for policy in ["Background", "Foreground", "Orphan"] {
+        let names = running(ctx, &policy.to_lowercase()).await?;
+        let uid = ctx.get(&PODS, &names.pod).await?.uid().to_owned();
+        let answer = ctx.try_delete(&DEPLOYMENTS, &names.deployment, &json!({"propagationPolicy": policy})).await?;
+        expect!(answer.is_success(), "DELETE of a Deployment with {policy} was answered {answer}");
+        let deployment = gone(ctx, &DEPLOYMENTS, &names.deployment).await?;
+        if policy == "Orphan" {
+            orphaned(ctx, &names, &uid).await?;
+            let answer = ctx.try_delete(&REPLICA_SETS, &names.set, &json!({"propagationPolicy": "Background"})).await?;
+            expect!(answer.is_success(), "DELETE of the orphaned ReplicaSet was answered {answer}");
+        }
+        let (set, pod) = (gone(ctx, &REPLICA_SETS, &names.set).await?, gone(ctx, &PODS, &names.pod).await?);
+        let in_order = match policy {
+            "Foreground" => pod < set && set < deployment,
+            _ => deployment < set && set < pod,
+        };
+        expect!(
+            in_order,
+            "{policy}: the Deployment's key went at {deployment}, the ReplicaSet's at {set}, the Pod's at {pod}"
+        );
+        ctx.count("deletions in order", 1);
+    }
+    Ok(())
+}
+
+/// The ReplicaSet has lost its owner, and its Pod is the same one.
+async fn orphaned(ctx: &Ctx, names: &Names, uid: &str) -> Verdict {
+    let set = ctx.get(&REPLICA_SETS, &names.set).await?;
+    if !owners(&set.0).is_empty() {
+        return Err(Stop::failed(format!("the orphaned ReplicaSet still has owners: {}", set.0["metadata"])));
+    }
+    let pod = ctx.get(&PODS, &names.pod).await?;
+    match pod.uid() == uid && pod.meta("deletionTimestamp").is_empty() {
+        true => Ok(()),
+        false => Err(Stop::failed(format!("the Pod of the orphaned ReplicaSet did not stay: {}", pod.0["metadata"]))),
+    }
+}
+
+/// Makes a Deployment of one Pod and waits until it is available.
+async fn running(ctx: &Ctx, name: &str) -> Result<Names, Stop> {
+    workload::create(ctx, name, 1).await?;
+    workload::settled(ctx, name, 1).await?;
+    let only = |list: Vec<Object>, what: &str| match list.as_slice() {
+        [one] => Ok(one.name().to_owned()),
+        all => Err(Stop::failed(format!("a Deployment with one replica has {} {what}", all.len()))),
+    };
+    Ok(Names {
+        deployment: name.to_owned(),
+        set: only(workload::of(ctx, &REPLICA_SETS, name).await?, "ReplicaSets")?,
+        pod: only(workload::of(ctx, &PODS, name).await?, "Pods")?,
+    })
+}
+
+/// What is wrong with these lives.
+fn fault(lives: &Lives) -> Option<String> {
+    fault_in(lives).err()
+}
+
+fn fault_in(Lives { deployment, set, pod }: &Lives) -> Result<(), String> {
+    for (what, life) in [("Deployment", deployment), ("ReplicaSet", set), ("Pod", pod)] {
+        one_life(what, life)?;
+    }
+    let first = |what: &str, life: &[Version], is: &dyn Fn(&Value) -> bool| {
+        let found = life.iter().find(|version| is(&version.object)).map(|version| version.rev);
+        found.ok_or_else(|| format!("no version of it was {what}"))
+    };
+    let made = |life: &[Version]| life.first().map_or(0, |version| version.rev);
+    owned("ReplicaSet", set, deployment)?;
+    owned("Pod", pod, set)?;
+    let born = pod.first().ok_or("the Pod has no version")?;
+    if !born.object["spec"]["nodeName"].is_null() {
+        return Err(format!("the Pod was made with a node, {}", born.object["spec"]["nodeName"]));
+    }
+    for (what, life) in [("ReplicaSet", set), ("Pod", pod)] {
+        let by = life.first().is_some_and(|version| wrote(&version.object, CONTROLLERS, ""));
+        if !by {
+            return Err(format!("the {what} was not made by {CONTROLLERS}"));
+        }
+    }
+    let bound = first("given a node", pod, &|object| object["spec"]["nodeName"].is_string())?;
+    let runs = first("Running", pod, &|object| object["status"]["phase"] == "Running")?;
+    let ready = first("ready", pod, &workload::is_ready)?;
+    let set_ready = first("with a ready replica", set, &|object| object["status"]["readyReplicas"] == 1)?;
+    let available =
+        first("with an available replica", deployment, &|object| object["status"]["availableReplicas"] == 1)?;
+    let steps = [
+        ("the Deployment was made", made(deployment)),
+        ("the ReplicaSet was made", made(set)),
+        ("the Pod was made", made(pod)),
+        ("the Pod was given a node", bound),
+        (RUNNING, runs),
+        ("the Pod was ready", ready),
+        ("the ReplicaSet had a ready replica", set_ready),
+        ("the Deployment had an available one", available),
+    ];
+    for pair in steps.windows(2) {
+        let [(before, earlier), (after, later)] = pair else { continue };
+        // One write of the kubelet may say both.
+        let together = *before == RUNNING && earlier == later;
+        if earlier >= later && !together {
+            return Err(format!("{after} at {later}, and {before} at {earlier}"));
+        }
+    }
+    let running = pod.iter().find(|version| version.rev == runs);
+    match running.is_some_and(|version| wrote(&version.object, KUBELET, "status")) {
+        true => Ok(()),
+        false => Err("the Pod was made Running by somebody else than the kubelet".to_owned()),
+    }
+}
+
+/// The first version has the other object as its only owner and controller.
+fn owned(what: &str, life: &[Version], by: &[Version]) -> Result<(), String> {
+    let (Some(made), Some(owner)) = (life.first(), by.first()) else {
+        return Err(format!("the {what} has no version"));
+    };
+    let owners = owners(&made.object);
+    let uid = &owner.object["metadata"]["uid"];
+    match owners.as_slice() {
+        [one] if one["uid"] == *uid && one["controller"] == true => Ok(()),
+        _ => Err(format!("the {what} was made with the owners {owners:?}, and not {uid} alone as its controller")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(rev: i64, object: Value) -> Version {
+        Version { rev, object }
+    }
+
+    fn meta(uid: &str, owner: &str, managers: &[(&str, &str)]) -> Value {
+        let fields = managers.iter().map(|(manager, sub)| json!({"manager": manager, "subresource": sub}));
+        let owners = if owner.is_empty() { json!([]) } else { json!([{"uid": owner, "controller": true}]) };
+        json!({"uid": uid, "ownerReferences": owners, "managedFields": fields.collect::<Vec<_>>()})
+    }
+
+    /// A way that is right.
+    fn lives() -> Lives {
+        let controllers = [(CONTROLLERS, "")];
+        let pod = |phase: &str, node: Value, ready: &str, managers: &[(&str, &str)]| {
+            json!({
+                "metadata": meta("p", "s", managers),
+                "spec": {"nodeName": node},
+                "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
+            })
+        };
+        let both = [(CONTROLLERS, ""), (KUBELET, "status")];
+        Lives {
+            deployment: vec![
+                version(1, json!({"metadata": meta("d", "", &[])})),
+                version(9, json!({"metadata": meta("d", "", &[]), "status": {"availableReplicas": 1}})),
+            ],
+            set: vec![
+                version(2, json!({"metadata": meta("s", "d", &controllers)})),
+                version(8, json!({"metadata": meta("s", "d", &controllers), "status": {"readyReplicas": 1}})),
+            ],
+            pod: vec![
+                version(3, pod("Pending", Value::Null, "False", &controllers)),
+                version(4, pod("Pending", json!("guest"), "False", &controllers)),
+                version(6, pod("Running", json!("guest"), "True", &both)),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_right_way_has_no_fault() {
+        assert_eq!(fault(&lives()), None);
+    }
+
+    #[test]
+    fn every_wrong_way_is_refused() {
+        type Wrong = (&'static str, fn(&mut Lives));
+        let wrong: [Wrong; 15] = [
+            ("not s alone", |l| l.pod[0].object["metadata"]["ownerReferences"] = json!([])),
+            ("\"s\" alone", |l| l.pod[0].object["metadata"]["ownerReferences"][0]["uid"] = "x".into()),
+            ("\"d\" alone", |l| l.set[0].object["metadata"]["ownerReferences"][0]["controller"] = false.into()),
+            ("made with a node", |l| l.pod[0].object["spec"]["nodeName"] = "guest".into()),
+            ("no version of it was given a node", |l| drop(l.pod.drain(1..))),
+            ("another uid", |l| l.pod[2].object["metadata"]["uid"] = "q".into()),
+            ("from node", |l| l.pod[2].object["spec"]["nodeName"] = "other".into()),
+            ("its phase went back", |l| {
+                l.pod.push(version(7, l.pod[1].object.clone()));
+            }),
+            ("the Pod was Failed", |l| l.pod[2].object["status"]["phase"] = "Failed".into()),
+            ("the Pod was made at 3", |l| l.set[0].rev = 5),
+            ("the ReplicaSet had a ready replica at 5", |l| l.set[1].rev = 5),
+            ("the Deployment had an available one at 8", |l| l.deployment[1].rev = 8),
+            ("the Pod was Running at 6, and the Pod was given a node at 6", |l| drop(l.pod.remove(1))),
+            ("somebody else than the kubelet", |l| {
+                l.pod[2].object["metadata"]["managedFields"][1]["manager"] = "intruder".into();
+            }),
+            ("not made by kube-controller-manager", |l| {
+                l.set[0].object["metadata"]["managedFields"][0]["manager"] = "intruder".into();
+            }),
+        ];
+        for (expected, change) in wrong {
+            let mut lives = lives();
+            change(&mut lives);
+            let fault = fault(&lives).unwrap_or_default();
+            let expected = expected.replace("not s alone", "and not \"s\" alone");
+            assert!(fault.contains(&expected), "`{expected}` is not in `{fault}`");
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! What a node and its Pods write beside their status: the node's Lease, Events, and tokens, which nobody stores.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, anyhow};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::Method;
+use model::Level::Should;
+use serde_json::{Value, json};
+
+use crate::support::lease_use::Times;
+use crate::support::workload::{self, owners, wrote};
+use suite::api::Request;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, LEASES, NODES, Object, PODS, SECRETS, SERVICE_ACCOUNTS};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "cluster.node-lease",
+        place: here!(),
+        level: Should,
+        requirement: "A node says that it lives by renewing a Lease of its own name in kube-node-lease, which it holds and \
+                      which belongs to its Node.",
+        source: "https://kubernetes.io/docs/concepts/architecture/leases/#node-heart-beats; kubernetes \
+                 staging/src/k8s.io/component-helpers/apimachinery/lease/controller.go",
+        observed: "Three renewals of the key below leases/kube-node-lease/ in the raw store, each read back at its \
+                   revision: the holder is the node, the only owner its Node with the Node's uid, the duration stays, \
+                   renewTime grows each time, and by less than the duration; kubelet wrote it.",
+        by_hand: "kubectl -n kube-node-lease get lease guest -o yaml -w",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node]),
+        run: scenario!(node_lease),
+    },
+    Check {
+        id: "cluster.pod-events",
+        place: here!(),
+        level: Should,
+        requirement: "Scheduler and kubelet tell what happens to a Pod in Events that name its uid, and that are stored \
+                      with a lease.",
+        source: "kubernetes pkg/kubelet/events/event.go, pkg/scheduler/schedule_one.go; apiserver \
+                 pkg/storage/etcd3/lease_manager.go",
+        observed: "Of a new Pod there must come the Events Scheduled (by the scheduler), Pulled, Created and Started (by \
+                   kubelet, made in this order). The raw key of each has a lease that was granted for --event-ttl and the \
+                   reuse window; the Pod's own key has none.",
+        by_hand: "kubectl events --for pod/NAME; etcdctl get /registry/events/default/NAME -w json | jq .kvs[0].lease",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node]),
+        run: scenario!(pod_events),
+    },
+    Check {
+        id: "cluster.bound-token",
+        place: here!(),
+        level: Should,
+        requirement: "A token that is bound to a Pod is valid for as long as just this Pod exists, and is not stored.",
+        source: "https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-tokens; \
+                 kubernetes pkg/serviceaccount/claims.go",
+        observed: "A running Pod has the projected volume with token and CA that admission adds, and its namespace the \
+                   ConfigMap kube-root-ca.crt. A token is requested for the Pod: its claims name account, Pod and node \
+                   with their uids; for another uid of the Pod it is refused with 409. TokenReview calls it valid. No \
+                   value in the raw store contains it, and there is no Secret. When the Pod's key has gone TokenReview \
+                   must come to call it invalid.",
+        by_hand: "kubectl create token default --bound-object-kind Pod --bound-object-name NAME; kubectl delete pod NAME; \
+                  kubectl --token … auth whoami",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node]),
+        run: scenario!(bound_token),
+    },
+];
+
+const NODE_LEASES: &str = "kube-node-lease";
+const RENEWALS: usize = 3;
+
+async fn node_lease(ctx: &Ctx) -> Verdict {
+    let nodes = ctx.send(&Request::get(NODES.path(None))).await?.object()?.items();
+    let [node] = nodes.as_slice() else {
+        return Err(Stop::Errored(anyhow!("the cluster has {} nodes, not one", nodes.len())));
+    };
+    let key = LEASES.key(&ctx.profile().prefix, NODE_LEASES, node.name());
+    let recorder = ctx.recorder(&LEASES);
+    let before = recorder.changes_of(&key).len();
+    let changes = workload::until(ctx, &format!("{RENEWALS} renewals of {key}"), || async {
+        let changes = recorder.changes_of(&key);
+        let new = changes.len().saturating_sub(before);
+        Ok(if new >= RENEWALS { Ok(changes) } else { Err(format!("{new} of them")) })
+    })
+    .await?;
+    let mut leases = Vec::new();
+    for change in &changes[before..] {
+        let path =
+            format!("{}?resourceVersion={}&resourceVersionMatch=Exact", LEASES.path(Some(NODE_LEASES)), change.rev);
+        let all = ctx.send(&Request::get(path)).await?.object()?.items();
+        let found = all.into_iter().find(|lease| lease.name() == node.name());
+        leases.push(found.with_context(|| format!("a list at {} lacks {key}, which changed there", change.rev))?.0);
+    }
+    ctx.count("renewals", leases.len() as u64);
+    renewed(node, &leases).map_err(Stop::failed)
+}
+
+/// Versions of a node's Lease, one after the other.
+fn renewed(node: &Object, leases: &[Value]) -> Result<(), String> {
+    let mut last: Option<jiff::Timestamp> = None;
+    for lease in leases {
+        let spec = &lease["spec"];
+        let ours = owners(lease).iter().all(|owner| owner["kind"] == "Node" && owner["uid"] == node.uid());
+        if !(ours && owners(lease).len() == 1) {
+            return Err(format!("the owners are {:?}, and the Node's uid is {}", owners(lease), node.uid()));
+        }
+        if spec["holderIdentity"] != node.name() {
+            return Err(format!("the holder is {}", spec["holderIdentity"]));
+        }
+        if !wrote(lease, "kubelet", "") {
+            return Err(format!("kubelet did not write it: {}", lease["metadata"]["managedFields"]));
+        }
+        let seconds = spec["leaseDurationSeconds"].as_i64().filter(|seconds| *seconds > 0);
+        let seconds = seconds.ok_or_else(|| format!("the duration is {}", spec["leaseDurationSeconds"]))?;
+        let time: jiff::Timestamp = spec["renewTime"]
+            .as_str()
+            .and_then(|time| time.parse().ok())
+            .ok_or_else(|| format!("renewTime is {}", spec["renewTime"]))?;
+        if let Some(last) = last {
+            let step = time.duration_since(last).as_secs_f64();
+            if step <= 0.0 || step >= seconds as f64 {
+                return Err(format!("it was renewed at {time} and before at {last}; the duration is {seconds} s"));
+            }
+        }
+        last = Some(time);
+    }
+    Ok(())
+}
+
+/// What is told of every new Pod, and by whom; kubelet's in this order.
+const TOLD: [(&str, &str); 4] =
+    [("Scheduled", "default-scheduler"), ("Pulled", "kubelet"), ("Created", "kubelet"), ("Started", "kubelet")];
+
+/// An Event and its key.
+struct Told {
+    reason: String,
+    by: String,
+    made: i64,
+    lease: i64,
+}
+
+async fn pod_events(ctx: &Ctx) -> Verdict {
+    workload::create(ctx, "told", 1).await?;
+    workload::settled(ctx, "told", 1).await?;
+    let pod = only_pod(ctx, "told").await?;
+    let query = format!("fieldSelector=involvedObject.uid%3D{}", pod.uid());
+    let events = workload::until(ctx, "the Events of a new Pod", || async {
+        let events = ctx.list(&CORE_EVENTS, &query).await?.items();
+        let has = |reason: &str| events.iter().any(|event| event.0["reason"] == reason);
+        Ok(match TOLD.iter().find(|(reason, _)| !has(reason)) {
+            Some((reason, _)) => Err(format!("{} without {reason}", events.len())),
+            None => Ok(events),
+        })
+    })
+    .await?;
+    let times = Times::of(&ctx.profile().flags)?;
+    let mut told = Vec::new();
+    for event in &events {
+        let stored = ctx.must_be_stored(&CORE_EVENTS, event.name()).await?;
+        expect!(stored.lease != 0, "the key of Event {} has no lease", event.name());
+        let granted = ctx.store(&CORE_EVENTS).lease(stored.lease).await.map_err(anyhow::Error::from)?.granted;
+        expect_eq!(granted, times.granted(), "seconds granted to the lease of Event {}", event.name());
+        let by = ["reportingComponent", "source"].map(|field| match &event.0[field] {
+            Value::String(name) => name.clone(),
+            source => source["component"].as_str().unwrap_or_default().to_owned(),
+        });
+        let by = by.into_iter().find(|by| !by.is_empty()).unwrap_or_default();
+        let reason = event.0["reason"].as_str().unwrap_or_default().to_owned();
+        told.push(Told { reason, by, made: stored.create_rev, lease: stored.lease });
+    }
+    ctx.count("Events", told.len() as u64);
+    let own = ctx.must_be_stored(&PODS, pod.name()).await?.lease;
+    expect_eq!(own, 0, "lease of the Pod's key");
+    in_order(&told).map_err(Stop::failed)
+}
+
+fn in_order(told: &[Told]) -> Result<(), String> {
+    let mut last = ("", 0);
+    for (reason, by) in TOLD {
+        let Some(event) = told.iter().find(|event| event.reason == reason) else {
+            return Err(format!("nobody told {reason}"));
+        };
+        if event.by != by {
+            return Err(format!("{reason} was told by `{}`", event.by));
+        }
+        if event.lease == 0 {
+            return Err(format!("{reason} has no lease"));
+        }
+        if by != "kubelet" {
+            continue;
+        }
+        if event.made <= last.1 {
+            return Err(format!("{reason} was made at {}, and {} at {}", event.made, last.0, last.1));
+        }
+        last = (reason, event.made);
+    }
+    Ok(())
+}
+
+async fn bound_token(ctx: &Ctx) -> Verdict {
+    workload::create(ctx, "bound", 1).await?;
+    workload::settled(ctx, "bound", 1).await?;
+    let pod = only_pod(ctx, "bound").await?;
+    let volumes = pod.0["spec"]["volumes"].as_array().into_iter().flatten();
+    let sources: Vec<&Value> =
+        volumes.flat_map(|v| v["projected"]["sources"].as_array().into_iter().flatten()).collect();
+    for source in ["serviceAccountToken", "configMap"] {
+        expect!(
+            sources.iter().any(|found| found[source].is_object()),
+            "no volume of the Pod has a {source}: {sources:?}"
+        );
+    }
+    let ca = ctx.get(&CONFIG_MAPS, "kube-root-ca.crt").await?;
+    let text = std::fs::read_to_string(&ctx.profile().tls.ca).context("failed to read the run's CA")?;
+    expect_eq!(ca.0["data"]["ca.crt"].as_str().map(str::trim), Some(text.trim()), "the CA that Pods are given");
+
+    let other = request_token(ctx, &pod, "00000000-0000-4000-8000-000000000000").await?;
+    expect_eq!(other.status, 409, "a token for a Pod of that name and another uid was answered {other}");
+    let answer = request_token(ctx, &pod, pod.uid()).await?;
+    expect_eq!(answer.status, 201, "a token for the Pod was answered {answer}");
+    let answer = answer.json();
+    let token = answer["status"]["token"].as_str().context("the answer has no token")?;
+    let account = ctx.get(&SERVICE_ACCOUNTS, "default").await?;
+    let expected = Bound { namespace: ctx.namespace().await?, account: account.uid(), pod: &pod };
+    claims_fault(token, &expected).map_err(Stop::failed)?;
+
+    let valid = reviewed(ctx, token).await?;
+    expect_eq!(valid["authenticated"], json!(true), "TokenReview of a token whose Pod exists: {valid}");
+    not_stored(ctx, token).await?;
+    ctx.delete(&PODS, pod.name()).await?;
+    workload::gone(ctx, &PODS, pod.name()).await?;
+    // An answer is kept for ten seconds.
+    workload::until(ctx, "the token to become invalid", || async {
+        let seen = reviewed(ctx, token).await?;
+        Ok(if seen["authenticated"] == true { Err(seen.to_string()) } else { Ok(()) })
+    })
+    .await
+}
+
+async fn only_pod(ctx: &Ctx, deployment: &str) -> Result<Object, Stop> {
+    match workload::of(ctx, &PODS, deployment).await?.as_slice() {
+        [one] => Ok(one.clone()),
+        all => Err(Stop::failed(format!("a Deployment with one replica has {} Pods", all.len()))),
+    }
+}
+
+async fn request_token(ctx: &Ctx, pod: &Object, uid: &str) -> anyhow::Result<suite::api::Response> {
+    let reference = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": uid});
+    let body = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600, "boundObjectRef": reference},
+    });
+    let path = format!("{}/token", object_path(&SERVICE_ACCOUNTS, ctx.namespace().await?, "default"));
+    ctx.send(&Request::new(Method::POST, path).json(&body)).await
+}
+
+/// The status of a TokenReview.
+async fn reviewed(ctx: &Ctx, token: &str) -> Result<Value, Stop> {
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    let answer =
+        ctx.send(&Request::new(Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews").json(&body)).await?;
+    expect!(answer.is_success(), "a TokenReview was answered {answer}");
+    Ok(answer.json()["status"].clone())
+}
+
+/// Neither as a Secret nor anywhere else.
+async fn not_stored(ctx: &Ctx, token: &str) -> Verdict {
+    let secrets = ctx.stored_all(&SECRETS, 0).await?;
+    expect!(secrets.is_empty(), "the namespace has the Secret {}", secrets[0].key);
+    let signature = token.rsplit('.').next().unwrap_or(token).as_bytes();
+    let (all, _) =
+        ctx.store(&SECRETS).list(&format!("{}/", ctx.profile().prefix), 0).await.map_err(anyhow::Error::from)?;
+    expect!(!all.is_empty(), "the store is empty");
+    ctx.count("values searched for the token", all.len() as u64);
+    let found = all.iter().find(|kv| kv.value.windows(signature.len()).any(|part| part == signature));
+    match found {
+        Some(kv) => Err(Stop::failed(format!("the token is stored at {}", kv.key))),
+        None => Ok(()),
+    }
+}
+
+/// To what a token must be bound.
+struct Bound<'a> {
+    namespace: &'a str,
+    account: &'a str,
+    pod: &'a Object,
+}
+
+fn claims_fault(token: &str, expected: &Bound<'_>) -> Result<(), String> {
+    let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    let claims: Value = payload
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .ok_or_else(|| "the token is no JSON Web Token".to_owned())?;
+    let inner = &claims["kubernetes.io"];
+    let pod = expected.pod;
+    let must: BTreeMap<&str, (&Value, &str)> = BTreeMap::from([
+        ("namespace", (&inner["namespace"], expected.namespace)),
+        ("pod.name", (&inner["pod"]["name"], pod.name())),
+        ("pod.uid", (&inner["pod"]["uid"], pod.uid())),
+        ("node.name", (&inner["node"]["name"], pod.0["spec"]["nodeName"].as_str().unwrap_or_default())),
+        ("serviceaccount.name", (&inner["serviceaccount"]["name"], "default")),
+        ("serviceaccount.uid", (&inner["serviceaccount"]["uid"], expected.account)),
+    ]);
+    for (claim, (seen, expected)) in must {
+        if *seen != expected {
+            return Err(format!("the claim {claim} is {seen}, not {expected:?}"));
+        }
+    }
+    let subject = format!("system:serviceaccount:{}:default", expected.namespace);
+    match claims["sub"] == subject {
+        true => Ok(()),
+        false => Err(format!("the subject is {}, not {subject:?}", claims["sub"])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_renewed_in_time_by_its_node() {
+        let node = Object(json!({"metadata": {"name": "n", "uid": "u"}}));
+        let lease = |second: u32| {
+            json!({
+                "metadata": {
+                    "ownerReferences": [{"kind": "Node", "uid": "u"}],
+                    "managedFields": [{"manager": "kubelet"}],
+                },
+                "spec": {
+                    "holderIdentity": "n", "leaseDurationSeconds": 40,
+                    "renewTime": format!("2026-01-01T00:00:{second:02}.000001Z"),
+                },
+            })
+        };
+        let leases = || vec![lease(1), lease(11), lease(21)];
+        assert_eq!(renewed(&node, &leases()), Ok(()));
+        type Wrong = (&'static str, &'static str, Value);
+        let wrong: [Wrong; 8] = [
+            ("/spec/renewTime", "and before at", "2026-01-01T00:00:01.000001Z".into()),
+            ("/spec/renewTime", "and before at", "2026-01-01T00:00:41.000001Z".into()),
+            ("/spec/renewTime", "renewTime is", Value::Null),
+            ("/spec/holderIdentity", "the holder is", "m".into()),
+            ("/spec/leaseDurationSeconds", "the duration is", 0.into()),
+            ("/metadata/ownerReferences/0/uid", "the owners are", "v".into()),
+            ("/metadata/ownerReferences", "the owners are", json!([])),
+            ("/metadata/managedFields/0/manager", "kubelet did not write it", "x".into()),
+        ];
+        for (place, expected, value) in wrong {
+            let mut leases = leases();
+            *leases[1].pointer_mut(place).unwrap() = value;
+            let fault = renewed(&node, &leases).unwrap_err();
+            assert!(fault.contains(expected), "{place}: `{expected}` is not in `{fault}`");
+        }
+    }
+
+    #[test]
+    fn events_are_those_of_a_new_pod() {
+        let told = || -> Vec<Told> {
+            let all = TOLD.iter().zip(1..);
+            all.map(|((reason, by), made)| Told { reason: (*reason).into(), by: (*by).into(), made, lease: 7 })
+                .collect()
+        };
+        assert_eq!(in_order(&told()), Ok(()));
+        type Wrong = (&'static str, fn(&mut Vec<Told>));
+        let wrong: [Wrong; 5] = [
+            ("nobody told Started", |told| drop(told.pop())),
+            ("Created was told by `x`", |told| told[2].by = "x".into()),
+            ("Pulled has no lease", |told| told[1].lease = 0),
+            ("Created was made at 3, and Pulled at 4", |told| told[1].made = 4),
+            ("Scheduled was told by ``", |told| told[0].by.clear()),
+        ];
+        for (expected, change) in wrong {
+            let mut told = told();
+            change(&mut told);
+            assert_eq!(in_order(&told), Err(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn every_claim_is_compared() {
+        let pod = Object(json!({"metadata": {"name": "p", "uid": "pu"}, "spec": {"nodeName": "n"}}));
+        let expected = Bound { namespace: "s", account: "au", pod: &pod };
+        let claims = || {
+            json!({
+                "sub": "system:serviceaccount:s:default",
+                "kubernetes.io": {
+                    "namespace": "s", "pod": {"name": "p", "uid": "pu"}, "node": {"name": "n"},
+                    "serviceaccount": {"name": "default", "uid": "au"},
+                },
+            })
+        };
+        let token = |claims: &Value| format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims.to_string()));
+        assert_eq!(claims_fault(&token(&claims()), &expected), Ok(()));
+        for place in [
+            "/sub",
+            "/kubernetes.io/namespace",
+            "/kubernetes.io/pod/name",
+            "/kubernetes.io/pod/uid",
+            "/kubernetes.io/node/name",
+            "/kubernetes.io/serviceaccount/name",
+            "/kubernetes.io/serviceaccount/uid",
+        ] {
+            let mut claims = claims();
+            *claims.pointer_mut(place).unwrap() = "other".into();
+            assert!(claims_fault(&token(&claims), &expected).unwrap_err().contains("\"other\""), "{place}");
+        }
+        assert!(claims_fault("none", &expected).is_err());
+    }
+}

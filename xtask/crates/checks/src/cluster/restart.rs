@@ -1,0 +1,314 @@
+//! Components of a cluster that are killed while there is work for them: what was asked meanwhile is done once they are
+//! back, once, and no Pod runs twice.
+
+use std::collections::BTreeSet;
+
+use model::Action;
+use model::Level::Should;
+use serde_json::{Value, json};
+
+use crate::cluster::rollout::sane;
+use crate::support::workload::{self, Step, is_active, settled, steps};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, Object, PODS, REPLICA_SETS, config_map};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "cluster.kubelet-restart",
+        place: here!(),
+        level: Should,
+        requirement: "A kubelet that was killed takes up the containers that run, starts those that are missing, ends those \
+                      that must go, and starts none twice.",
+        source: "kubernetes pkg/kubelet/kubelet.go (syncPod), pkg/kubelet/pod_workers.go",
+        observed: "Two Pods; SIGKILL of kubelet; one Pod is deleted, and the Deployment scaled to three. Without kubelet the \
+                   deleted Pod's key stays and no Pod comes to run. After its start there are three Pods, the one that \
+                   was left alone with the container that it had; containerd runs one container of each Pod and of no \
+                   other. In the raw store no Pod was made or ended without need, none changed its node or its container.",
+        by_hand: "kill -9 $(pidof kubelet); kubectl delete pod NAME --wait=false; kubectl scale deployment a --replicas=3; \
+                  start kubelet; crictl ps",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node, Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(kubelet_restart),
+    },
+    Check {
+        id: "cluster.scheduler-restart",
+        place: here!(),
+        level: Should,
+        requirement: "Without a scheduler a Pod is given no node; one that was killed gives a node to each Pod that waits, \
+                      once.",
+        source: "kubernetes pkg/scheduler/schedule_one.go, pkg/registry/core/pod/storage (BindingREST)",
+        observed: "SIGKILL of the scheduler, a Deployment of two, start. In the raw store each Pod was given a node after a \
+                   revision written just before the start, and kept it; containerd runs one container of each.",
+        by_hand: "kill -9 $(pidof kube-scheduler); kubectl create deployment a …; kubectl get pods -o wide; start it",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node, Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(scheduler_restart),
+    },
+    Check {
+        id: "cluster.controllers-restart",
+        place: here!(),
+        level: Should,
+        requirement: "A controller manager that was killed finds what has changed in the store and does what is missing, \
+                      and no more than that.",
+        source: "kubernetes pkg/controller/replicaset/replica_set.go, staging/src/k8s.io/client-go/tools/cache",
+        observed: "Two Pods; SIGKILL of the controller manager; one Pod is deleted, the Deployment scaled to three, and \
+                   another one made. Nothing is made in their place before a revision written just before the start. \
+                   Afterwards there are three Pods and one; in the raw store no Pod was made or ended without need.",
+        by_hand: "kill -9 $(pidof kube-controller-manager); kubectl delete pod NAME; kubectl scale deployment a \
+                  --replicas=3; start it; kubectl get pods -w",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node, Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(controllers_restart),
+    },
+    Check {
+        id: "cluster.apiserver-restart",
+        place: here!(),
+        level: Should,
+        requirement: "When an apiserver is killed in the middle of a change all components find back to the store: the change \
+                      is completed, and what ran goes on running.",
+        source: "kubernetes staging/src/k8s.io/client-go/tools/cache/reflector.go; KEP-1904",
+        observed: "Two Pods; the Deployment is scaled to four, and the apiserver gets SIGKILL when the first of the new Pods \
+                   is in the raw store. After its start there are four Pods, the first two with the containers that they \
+                   had; containerd runs one container of each Pod and of no other, and none changed its node.",
+        by_hand: "kubectl scale deployment a --replicas=4; kill -9 $(pidof kube-apiserver); start it; kubectl get pods -w",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node, Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(apiserver_restart),
+    },
+];
+
+/// The Deployment of each check, in the check's own namespace.
+const NAME: &str = "restart";
+const KUBELET: &str = "kubelet";
+const SCHEDULER: &str = "kube-scheduler";
+const CONTROLLERS: &str = "kube-controller-manager";
+const APISERVER: &str = "kube-apiserver";
+
+/// Revisions between which a component did not run.
+struct Absence {
+    from: i64,
+    to: i64,
+}
+
+async fn kubelet_restart(ctx: &Ctx) -> Verdict {
+    let [kept, ended] = two(ctx).await?;
+    let absence = without(ctx, KUBELET, async {
+        ctx.delete(&PODS, ended.name()).await?;
+        workload::change(ctx, NAME, &json!({"replicas": 3})).await?;
+        workload::until(ctx, "two more Pods to be given a node", || async {
+            let pods = workload::of(ctx, &PODS, NAME).await?;
+            let placed = pods.iter().filter(|pod| pod.0["spec"]["nodeName"].is_string()).count();
+            Ok(if placed == 4 { Ok(()) } else { Err(format!("{placed} of {} Pods have one", pods.len())) })
+        })
+        .await?;
+        ctx.must_be_stored(&PODS, ended.name()).await?;
+        Ok(())
+    })
+    .await?;
+    settled(ctx, NAME, 3).await?;
+    same_container(ctx, &kept).await?;
+    run_once(ctx).await?;
+    let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
+    none_began(&pods, &absence).map_err(Stop::failed)?;
+    sane(&pods, &sets, &[ended.name()]).map_err(Stop::failed)
+}
+
+async fn scheduler_restart(ctx: &Ctx) -> Verdict {
+    let absence = without(ctx, SCHEDULER, async {
+        workload::create(ctx, NAME, 2).await?;
+        workload::until(ctx, "two Pods", || async {
+            let pods = workload::of(ctx, &PODS, NAME).await?.len();
+            Ok(if pods == 2 { Ok(()) } else { Err(format!("{pods}")) })
+        })
+        .await
+    })
+    .await?;
+    settled(ctx, NAME, 2).await?;
+    run_once(ctx).await?;
+    let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
+    placed_after(&pods, absence.to).map_err(Stop::failed)?;
+    sane(&pods, &sets, &[]).map_err(Stop::failed)
+}
+
+async fn controllers_restart(ctx: &Ctx) -> Verdict {
+    let [kept, ended] = two(ctx).await?;
+    let absence = without(ctx, CONTROLLERS, async {
+        ctx.delete(&PODS, ended.name()).await?;
+        workload::change(ctx, NAME, &json!({"replicas": 3})).await?;
+        workload::create(ctx, "late", 1).await?;
+        // kubelet ends it, and by then a controller would long have seen all this.
+        workload::gone(ctx, &PODS, ended.name()).await?;
+        Ok(())
+    })
+    .await?;
+    settled(ctx, NAME, 3).await?;
+    settled(ctx, "late", 1).await?;
+    same_container(ctx, &kept).await?;
+    let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
+    for (what, steps) in [("Pod", &pods), ("ReplicaSet", &sets)] {
+        none_made(what, steps, &absence).map_err(Stop::failed)?;
+    }
+    sane(&pods, &sets, &[ended.name()]).map_err(Stop::failed)
+}
+
+async fn apiserver_restart(ctx: &Ctx) -> Verdict {
+    let before = two(ctx).await?;
+    let prefix = ctx.key(&PODS, "").await?;
+    let known = ctx.recorder(&PODS).changes_below(&prefix).len();
+    workload::change(ctx, NAME, &json!({"replicas": 4})).await?;
+    workload::until(ctx, "a third Pod in the store", || async {
+        let new = ctx.recorder(&PODS).changes_below(&prefix).len() - known;
+        Ok(if new > 0 { Ok(()) } else { Err("none".to_owned()) })
+    })
+    .await?;
+    ctx.control(APISERVER, Action::Kill).await?;
+    ctx.control(APISERVER, Action::Start).await?;
+    settled(ctx, NAME, 4).await?;
+    for pod in &before {
+        same_container(ctx, pod).await?;
+    }
+    run_once(ctx).await?;
+    // A request whose answer was lost may be asked again, so one Pod too many may have been made, and ended.
+    let pods = steps(ctx, &PODS).await?;
+    workload::lives(&pods).map_err(Stop::failed)
+}
+
+/// A Deployment with two Pods that run.
+async fn two(ctx: &Ctx) -> Result<[Object; 2], Stop> {
+    workload::create(ctx, NAME, 2).await?;
+    settled(ctx, NAME, 2).await?;
+    let pods = workload::of(ctx, &PODS, NAME).await?;
+    pods.try_into().map_err(|pods: Vec<_>| Stop::failed(format!("a Deployment of two has {} Pods", pods.len())))
+}
+
+/// Kills a component, does the work, and starts it again, whatever came of the work.
+async fn without(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>) -> Result<Absence, Stop> {
+    ctx.control(component, Action::Kill).await?;
+    let done = async {
+        let from = mark(ctx, "dead").await?;
+        work.await?;
+        Ok(Absence { from, to: mark(ctx, "alive").await? })
+    };
+    let done: Result<Absence, Stop> = done.await;
+    ctx.control(component, Action::Start).await?;
+    done
+}
+
+/// A revision of now.
+async fn mark(ctx: &Ctx, name: &str) -> Result<i64, Stop> {
+    let rv = ctx.create(&CONFIG_MAPS, &config_map(name)).await?.rv();
+    Ok(i64::try_from(rv).unwrap_or(i64::MAX))
+}
+
+/// The Pod still has the container that it had.
+async fn same_container(ctx: &Ctx, before: &Object) -> Verdict {
+    let now = ctx.get(&PODS, before.name()).await?;
+    let id = |pod: &Object| pod.0["status"]["containerStatuses"][0]["containerID"].clone();
+    expect!(id(before).is_string(), "{} has no container: {}", before.name(), before.0["status"]);
+    expect_eq!(now.uid(), before.uid(), "uid of {}", before.name());
+    expect_eq!(id(&now), id(before), "container of {}", before.name());
+    Ok(())
+}
+
+/// containerd runs one container of each Pod, and nothing else of the case.
+async fn run_once(ctx: &Ctx) -> Verdict {
+    let pods = workload::of(ctx, &PODS, NAME).await?;
+    let expected: BTreeSet<String> = pods.iter().map(|pod| pod.uid().to_owned()).collect();
+    let node = pods.first().and_then(|pod| pod.0["spec"]["nodeName"].as_str()).unwrap_or_default().to_owned();
+    workload::until(ctx, "the node to run the Pods of the store and no others", || async {
+        let running = workload::on_node(ctx, &node).await?;
+        if let Some((uid, names)) = running.iter().find(|(_, names)| names.len() > 1) {
+            return Err(Stop::failed(format!("of the Pod {uid} there run {names:?}")));
+        }
+        let uids: BTreeSet<String> = running.into_keys().collect();
+        Ok(if uids == expected { Ok(()) } else { Err(format!("it runs {uids:?}, the store has {expected:?}")) })
+    })
+    .await?;
+    ctx.count("Pods that run once", expected.len() as u64);
+    Ok(())
+}
+
+/// No Pod came to run meanwhile.
+fn none_began(pods: &[Step], absence: &Absence) -> Result<(), String> {
+    let runs = |step: &Step| step.object.as_ref().is_some_and(|pod| pod["status"]["phase"] == "Running");
+    let ran: BTreeSet<&str> =
+        pods.iter().filter(|s| s.rev < absence.from && runs(s)).map(|s| s.name.as_str()).collect();
+    let mut meanwhile = pods.iter().filter(|step| absence.from < step.rev && step.rev < absence.to);
+    match meanwhile.find(|step| runs(step) && !ran.contains(step.name.as_str())) {
+        Some(step) => Err(format!("{} came to run at {}, without kubelet", step.name, step.rev)),
+        None => Ok(()),
+    }
+}
+
+/// Nothing was made meanwhile.
+fn none_made(what: &str, steps: &[Step], absence: &Absence) -> Result<(), String> {
+    let mut known = BTreeSet::new();
+    for step in steps {
+        let new = known.insert(&step.name);
+        if new && absence.from < step.rev && step.rev < absence.to {
+            return Err(format!("the {what} {} was made at {}, without a controller manager", step.name, step.rev));
+        }
+    }
+    Ok(())
+}
+
+/// Every Pod was given a node, and after this revision.
+fn placed_after(pods: &[Step], rev: i64) -> Result<(), String> {
+    let names: BTreeSet<&str> = pods.iter().map(|step| step.name.as_str()).collect();
+    for name in names {
+        let has_node = |pod: &Value| is_active(pod) && pod["spec"]["nodeName"].is_string();
+        let first = pods.iter().find(|step| step.name == name && step.object.as_ref().is_some_and(has_node));
+        match first {
+            None => return Err(format!("{name} was never given a node")),
+            Some(step) if step.rev <= rev => {
+                return Err(format!("{name} was given a node at {}, without a scheduler", step.rev));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workload::tests::step;
+
+    const AWAY: Absence = Absence { from: 10, to: 20 };
+
+    fn pod(rev: i64, name: &str, phase: &str, node: Option<&str>) -> Step {
+        step(rev, name, json!({"metadata": {}, "spec": {"nodeName": node}, "status": {"phase": phase}}))
+    }
+
+    #[test]
+    fn nothing_begins_to_run_without_kubelet() {
+        let pods = [pod(5, "a", "Running", None), pod(12, "a", "Running", None), pod(13, "b", "Pending", None)];
+        assert_eq!(none_began(&pods, &AWAY), Ok(()));
+        let later = [&pods[..], &[pod(21, "b", "Running", None)]].concat();
+        assert_eq!(none_began(&later, &AWAY), Ok(()));
+        let early = [&pods[..], &[pod(19, "b", "Running", None)]].concat();
+        assert_eq!(none_began(&early, &AWAY), Err("b came to run at 19, without kubelet".into()));
+    }
+
+    #[test]
+    fn nothing_is_made_without_controllers() {
+        let pods = [pod(5, "a", "", None), pod(12, "a", "", None), pod(21, "b", "", None)];
+        assert_eq!(none_made("Pod", &pods, &AWAY), Ok(()));
+        let early = [&pods[..], &[pod(11, "c", "", None)]].concat();
+        assert_eq!(
+            none_made("Pod", &early, &AWAY),
+            Err("the Pod c was made at 11, without a controller manager".into())
+        );
+    }
+
+    #[test]
+    fn nothing_is_placed_without_a_scheduler() {
+        let pods = [pod(12, "a", "Pending", None), pod(21, "a", "Pending", Some("n"))];
+        assert_eq!(placed_after(&pods, AWAY.to), Ok(()));
+        let early = [&pods[..1], &[pod(19, "a", "Pending", Some("n"))]].concat();
+        assert_eq!(placed_after(&early, AWAY.to), Err("a was given a node at 19, without a scheduler".into()));
+        assert_eq!(placed_after(&pods[..1], AWAY.to), Err("a was never given a node".into()));
+    }
+}

@@ -1,0 +1,314 @@
+//! Deployments that change: more Pods, fewer, a new template, and back to the old one; every step of it from the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Level::Should;
+use serde_json::{Value, json};
+
+use crate::support::workload::{self, Step, controller, is_active, is_ready, steps};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{DEPLOYMENTS, PODS, REPLICA_SETS};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "cluster.scale",
+        place: here!(),
+        level: Should,
+        requirement: "A Deployment that is scaled up and down reaches just the wanted number of Pods: none is made while \
+                      there are as many as its ReplicaSet asks for, and none is ended while there are no more.",
+        source: "kubernetes pkg/controller/replicaset/replica_set.go (manageReplicas, expectations)",
+        observed: "One replica, three, one again. At every revision of the Pods and the ReplicaSet in the raw store: a Pod \
+                   that appears was wanted by the ReplicaSet's spec.replicas of that revision, one that is ended was too \
+                   many; each is given to a node once and keeps its uid.",
+        by_hand: "kubectl scale deployment a --replicas=3; etcdctl watch --prefix /registry/pods/; kubectl get \
+                  replicasets -w",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node]),
+        run: scenario!(scale),
+    },
+    Check {
+        id: "cluster.rolling-update",
+        place: here!(),
+        level: Should,
+        requirement: "A rolling update keeps to maxSurge and maxUnavailable at every revision of the store, and an undone \
+                      one goes back to the same ReplicaSet.",
+        source: "https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#rolling-update-deployment; \
+                 kubernetes pkg/controller/deployment/rolling.go, sync.go (getNewReplicaSet)",
+        observed: "Two replicas, maxSurge 1, maxUnavailable 0; another template, and the first one again. From the first \
+                   change on, at every revision of Pods and ReplicaSets in the raw store: the ReplicaSets ask for at most \
+                   three Pods together, and at least two are ready and not about to end. Afterwards there are two \
+                   ReplicaSets with revisions 3 and 2; the one that was first has both Pods.",
+        by_hand: "kubectl set env deployment/a X=1; kubectl rollout undo deployment/a; kubectl get replicasets -w",
+        profiles: &["node"],
+        requires: Requires::OwnCluster(&[Requirement::Node]),
+        run: scenario!(rolling_update),
+    },
+];
+
+const REPLICAS: u64 = 2;
+const SURGE: u64 = 1;
+/// Where the Deployment controller counts its templates.
+const REVISION: &str = "deployment.kubernetes.io/revision";
+
+async fn scale(ctx: &Ctx) -> Verdict {
+    workload::create(ctx, "scale", 1).await?;
+    workload::settled(ctx, "scale", 1).await?;
+    for replicas in [3, 1] {
+        workload::change(ctx, "scale", &json!({ "replicas": replicas })).await?;
+        workload::settled(ctx, "scale", replicas).await?;
+    }
+    let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
+    ctx.count("revisions", (pods.len() + sets.len()) as u64);
+    let names: BTreeSet<&str> = pods.iter().map(|step| step.name.as_str()).collect();
+    expect_eq!(names.len(), 3, "Pods that there have been");
+    sane(&pods, &sets, &[]).map_err(Stop::failed)
+}
+
+async fn rolling_update(ctx: &Ctx) -> Verdict {
+    workload::create(ctx, "rolling", REPLICAS).await?;
+    workload::settled(ctx, "rolling", REPLICAS).await?;
+    let first = workload::of(ctx, &REPLICA_SETS, "rolling").await?;
+    expect_eq!(first.len(), 1, "ReplicaSets of a new Deployment");
+    let template = |value: Value| json!({"template": {"metadata": {"annotations": {"example.org/template": value}}}});
+    let from = workload::change(ctx, "rolling", &template("second".into())).await?;
+    workload::settled(ctx, "rolling", REPLICAS).await?;
+    workload::change(ctx, "rolling", &template(Value::Null)).await?;
+    workload::settled(ctx, "rolling", REPLICAS).await?;
+
+    let revision = |object: &Value| object["metadata"]["annotations"][REVISION].as_str().unwrap_or("none").to_owned();
+    let deployment = ctx.get(&DEPLOYMENTS, "rolling").await?;
+    expect_eq!(revision(&deployment.0), "3", "revision of the Deployment after an update that was undone");
+    let now = workload::of(ctx, &REPLICA_SETS, "rolling").await?;
+    expect_eq!(now.len(), 2, "ReplicaSets after an update that was undone");
+    for set in &now {
+        let is_first = set.uid() == first[0].uid();
+        let expected = if is_first { ("3".to_owned(), Some(REPLICAS)) } else { ("2".to_owned(), Some(0)) };
+        let seen = (revision(&set.0), set.0["spec"]["replicas"].as_u64());
+        expect_eq!(seen, expected, "revision and replicas of ReplicaSet {}, the first one: {is_first}", set.name());
+    }
+    for pod in workload::of(ctx, &PODS, "rolling").await? {
+        expect!(
+            controller(&pod.0) == first[0].uid(),
+            "{} is not of the first ReplicaSet: {}",
+            pod.name(),
+            pod.0["metadata"]
+        );
+    }
+    let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
+    ctx.count("revisions", (pods.len() + sets.len()) as u64);
+    in_bounds(&pods, &sets, from).map_err(Stop::failed)?;
+    sane(&pods, &sets, &[]).map_err(Stop::failed)
+}
+
+/// No Pod lives twice, and none was made or ended without need; `ended` are names of those that somebody else ended.
+pub(crate) fn sane(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
+    workload::lives(pods)?;
+    wanted(pods, sets, ended)
+}
+
+/// What exists at a revision.
+#[derive(Default)]
+struct State {
+    pods: BTreeMap<String, Value>,
+    /// By uid.
+    sets: BTreeMap<String, Value>,
+}
+
+impl State {
+    /// The active Pods of a ReplicaSet, and how many it asks for.
+    fn of(&self, set: &str) -> (u64, u64) {
+        let pods = self.pods.values().filter(|pod| is_active(pod) && controller(pod) == set).count() as u64;
+        (pods, self.sets.get(set).map_or(0, asked))
+    }
+}
+
+fn asked(set: &Value) -> u64 {
+    set["spec"]["replicas"].as_u64().unwrap_or(0)
+}
+
+/// Goes through all steps in their order: `look` sees the state before a step, the step, and the state after it.
+fn walk(
+    pods: &[Step],
+    sets: &[Step],
+    mut look: impl FnMut(&State, &Step, bool, &State) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut all: Vec<(&Step, bool)> =
+        pods.iter().map(|step| (step, true)).chain(sets.iter().map(|step| (step, false))).collect();
+    all.sort_by_key(|(step, _)| step.rev);
+    let (mut before, mut after) = (State::default(), State::default());
+    let mut uids: BTreeMap<&str, String> = BTreeMap::new();
+    let apply = |state: &mut State, step: &Step, is_pod: bool, uid: &str| match (&step.object, is_pod) {
+        (Some(object), true) => drop(state.pods.insert(step.name.clone(), object.clone())),
+        (None, true) => drop(state.pods.remove(&step.name)),
+        (Some(object), false) => drop(state.sets.insert(uid.to_owned(), object.clone())),
+        (None, false) => drop(state.sets.remove(uid)),
+    };
+    for (step, is_pod) in all {
+        if let Some(object) = &step.object {
+            uids.insert(&step.name, object["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+        }
+        let uid = uids.get(step.name.as_str()).cloned().unwrap_or_default();
+        apply(&mut after, step, is_pod, &uid);
+        look(&before, step, is_pod, &after)?;
+        apply(&mut before, step, is_pod, &uid);
+    }
+    Ok(())
+}
+
+/// Every Pod that was made was wanted, and every one that was ended was too many.
+fn wanted(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
+    walk(pods, sets, |before, Step { rev, name, object }, is_pod, _| {
+        if !is_pod {
+            return Ok(());
+        }
+        match (before.pods.get(name), object) {
+            (None, Some(pod)) => match before.of(&controller(pod)) {
+                (there, asked) if there >= asked => {
+                    Err(format!("{name} was made at {rev}, when there were {there} of {asked} Pods"))
+                }
+                _ => Ok(()),
+            },
+            (Some(pod), after) if is_active(pod) && !after.as_ref().is_some_and(is_active) => {
+                match before.of(&controller(pod)) {
+                    (there, asked) if there <= asked && !ended.contains(&name.as_str()) => {
+                        Err(format!("{name} was ended at {rev}, when there were {there} of {asked} Pods"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// After a revision the ReplicaSets never ask for more than they may together, and enough Pods are ready.
+fn in_bounds(pods: &[Step], sets: &[Step], from: i64) -> Result<(), String> {
+    walk(pods, sets, |_, step, _, after| {
+        if step.rev < from {
+            return Ok(());
+        }
+        let most: u64 = after.sets.values().map(asked).sum();
+        if most > REPLICAS + SURGE {
+            return Err(format!("at {} the ReplicaSets ask for {most} Pods together", step.rev));
+        }
+        let ready = after.pods.values().filter(|pod| is_active(pod) && is_ready(pod)).count() as u64;
+        match ready < REPLICAS {
+            true => Err(format!("at {}, by a change of {}, only {ready} Pods are ready", step.rev, step.name)),
+            false => Ok(()),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workload::tests::step;
+
+    fn set(rev: i64, uid: &str, replicas: u64) -> Step {
+        step(rev, &format!("set-{uid}"), json!({"metadata": {"uid": uid}, "spec": {"replicas": replicas}}))
+    }
+
+    fn pod(rev: i64, name: &str, set: &str, ready: bool) -> Step {
+        let owner = json!([{"uid": set, "controller": true}]);
+        let condition = json!([{"type": "Ready", "status": if ready { "True" } else { "False" }}]);
+        let phase = if ready { "Running" } else { "Pending" };
+        let metadata = json!({"uid": name, "ownerReferences": owner});
+        step(rev, name, json!({"metadata": metadata, "status": {"phase": phase, "conditions": condition}}))
+    }
+
+    fn ending(mut step: Step) -> Step {
+        step.object.as_mut().unwrap()["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        step
+    }
+
+    fn removed(rev: i64, name: &str) -> Step {
+        Step { rev, name: name.into(), object: None }
+    }
+
+    /// One replica, two, one.
+    fn scaled() -> (Vec<Step>, Vec<Step>) {
+        let pods = vec![
+            pod(2, "a", "s", false),
+            pod(3, "a", "s", true),
+            pod(5, "b", "s", false),
+            pod(6, "b", "s", true),
+            ending(pod(8, "b", "s", true)),
+            removed(9, "b"),
+        ];
+        (pods, vec![set(1, "s", 1), set(4, "s", 2), set(7, "s", 1)])
+    }
+
+    #[test]
+    fn every_unwanted_pod_is_found() {
+        let (pods, sets) = scaled();
+        assert_eq!(sane(&pods, &sets, &[]), Ok(()));
+        type Wrong = (&'static str, fn(&mut Vec<Step>, &mut Vec<Step>));
+        let wrong: [Wrong; 8] = [
+            ("c was made at 7, when there were 2 of 2 Pods", |pods, _| {
+                pods.insert(4, pod(7, "c", "s", false));
+                pods[5].rev = 9;
+                pods[6].rev = 10;
+            }),
+            ("b was made at 5, when there were 1 of 1 Pods", |_, sets| drop(sets.remove(1))),
+            ("b was ended at 8, when there were 2 of 2 Pods", |_, sets| drop(sets.remove(2))),
+            // Removed at once.
+            ("a was ended at 10, when there were 1 of 1 Pods", |pods, _| pods.push(removed(10, "a"))),
+            // Of a ReplicaSet that is not there.
+            ("a was made at 2, when there were 0 of 0 Pods", |pods, _| pods[0] = pod(2, "a", "x", false)),
+            ("the a at 3 and at 10: its phase went back", |pods, _| pods.push(pod(10, "a", "s", false))),
+            ("the a at 3 and at 10: another uid", |pods, _| {
+                let mut step = pod(10, "a", "s", true);
+                step.object.as_mut().unwrap()["metadata"]["uid"] = "other".into();
+                pods.push(step);
+            }),
+            ("at 10 a has been started again 1 times", |pods, _| {
+                let mut step = pod(10, "a", "s", true);
+                step.object.as_mut().unwrap()["status"]["containerStatuses"] = json!([{"restartCount": 1}]);
+                pods.push(step);
+            }),
+        ];
+        for (expected, change) in wrong {
+            let (mut pods, mut sets) = scaled();
+            change(&mut pods, &mut sets);
+            assert_eq!(sane(&pods, &sets, &[]), Err(expected.to_owned()));
+        }
+        let (mut pods, sets) = scaled();
+        pods.push(removed(10, "a"));
+        assert_eq!(sane(&pods, &sets, &["a"]), Ok(()), "somebody else ended it");
+    }
+
+    /// From a Pod of each kind to two of the new one.
+    fn rolled() -> (Vec<Step>, Vec<Step>) {
+        let pods = vec![
+            pod(2, "a", "old", true),
+            pod(3, "b", "old", true),
+            pod(6, "c", "new", false),
+            pod(7, "c", "new", true),
+            ending(pod(9, "b", "old", true)),
+            pod(11, "d", "new", true),
+            ending(pod(13, "a", "old", true)),
+        ];
+        let sets = vec![set(1, "old", 2), set(5, "new", 1), set(8, "old", 1), set(10, "new", 2), set(12, "old", 0)];
+        (pods, sets)
+    }
+
+    #[test]
+    fn every_step_over_the_bounds_is_found() {
+        let (pods, sets) = rolled();
+        assert_eq!(in_bounds(&pods, &sets, 4), Ok(()));
+        type Wrong = (&'static str, fn(&mut Vec<Step>, &mut Vec<Step>));
+        let wrong: [Wrong; 4] = [
+            ("at 5 the ReplicaSets ask for 4 Pods together", |_, sets| sets[1] = set(5, "new", 2)),
+            ("at 9, by a change of b, only 1 Pods are ready", |pods, _| drop(pods.remove(3))),
+            ("at 10, by a change of a, only 1 Pods are ready", |pods, _| pods.insert(5, pod(10, "a", "old", false))),
+            ("at 14, by a change of d, only 1 Pods are ready", |pods, _| pods.push(removed(14, "d"))),
+        ];
+        for (expected, change) in wrong {
+            let (mut pods, mut sets) = rolled();
+            change(&mut pods, &mut sets);
+            assert_eq!(in_bounds(&pods, &sets, 4), Err(expected.to_owned()));
+        }
+    }
+}

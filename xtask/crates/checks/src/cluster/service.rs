@@ -1,0 +1,187 @@
+//! What a Service leads to: EndpointSlices follow the Pods, through the store.
+
+use std::collections::BTreeSet;
+
+use model::Level::Should;
+use serde_json::{Value, json};
+
+use crate::support::workload::{self, Step, controller, gone, is_active, is_ready, steps};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{ENDPOINT_SLICES, ENDPOINTS, Object, PODS, SERVICES};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "cluster.endpoint-slices",
+    place: here!(),
+    level: Should,
+    requirement: "An EndpointSlice of a Service names only Pods that there were, with the address that they had, and calls \
+                  none ready before it was; it comes to name all ready Pods and no other, and goes with its Service.",
+    source: "https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/; kubernetes \
+             staging/src/k8s.io/endpointslice/reconciler.go",
+    observed: "A Service, and a Deployment of one Pod behind it that becomes two and none. Each time the slices, and the \
+               older Endpoints, must come to have just the addresses of the Pods. Then every version of the slices in the \
+               raw store: owned by the Service, each endpoint is a Pod that had its uid, address and node at an earlier \
+               revision, and was ready at an earlier revision if the endpoint is. After the DELETE of the Service the \
+               keys of the slices and of the Endpoints must go.",
+    by_hand: "kubectl expose deployment a --port 80; kubectl get endpointslices -o yaml -w; kubectl scale deployment a \
+              --replicas=2",
+    profiles: &["node"],
+    requires: Requires::OwnCluster(&[Requirement::Node]),
+    run: scenario!(endpoint_slices),
+}];
+
+const NAME: &str = "web";
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+
+async fn endpoint_slices(ctx: &Ctx) -> Verdict {
+    let spec = json!({"selector": {"of": NAME}, "ports": [{"port": 80}]});
+    let service = ctx.create(&SERVICES, &Object::new(&SERVICES, NAME).with("spec", spec)).await?;
+    workload::create(ctx, NAME, 1).await?;
+    workload::settled(ctx, NAME, 1).await?;
+    leads_to_all(ctx).await?;
+    for replicas in [2, 0] {
+        workload::change(ctx, NAME, &json!({ "replicas": replicas })).await?;
+        workload::settled(ctx, NAME, replicas).await?;
+        leads_to_all(ctx).await?;
+    }
+    let (pods, slices) = (steps(ctx, &PODS).await?, steps(ctx, &ENDPOINT_SLICES).await?);
+    let endpoints: usize =
+        slices.iter().filter_map(|step| step.object.as_ref()).map(|slice| endpoints(slice).len()).sum();
+    expect!(endpoints >= 2, "the versions of the slices have {endpoints} endpoints together");
+    ctx.count("endpoints compared", endpoints as u64);
+    follow(service.uid(), &slices, &pods).map_err(Stop::failed)?;
+
+    ctx.delete(&SERVICES, NAME).await?;
+    gone(ctx, &ENDPOINTS, NAME).await?;
+    let names: BTreeSet<&str> = slices.iter().map(|step| step.name.as_str()).collect();
+    for name in names {
+        gone(ctx, &ENDPOINT_SLICES, name).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the slices and the Endpoints name the ready Pods and nothing else.
+async fn leads_to_all(ctx: &Ctx) -> Verdict {
+    let pods = workload::of(ctx, &PODS, NAME).await?;
+    let expected: BTreeSet<String> = pods.iter().map(|pod| text(&pod.0["status"]["podIP"])).collect();
+    expect_eq!(expected.len(), pods.len(), "addresses of {} Pods", pods.len());
+    workload::until(ctx, &format!("the Service to lead to {expected:?}"), || async {
+        let slices =
+            ctx.list(&ENDPOINT_SLICES, &format!("labelSelector=kubernetes.io/service-name%3D{NAME}")).await?.items();
+        let of_slices: BTreeSet<String> = slices
+            .iter()
+            .flat_map(|slice| endpoints(&slice.0))
+            .filter(|endpoint| endpoint["conditions"]["ready"] == true)
+            .flat_map(|endpoint| texts(&endpoint["addresses"]))
+            .collect();
+        let old = ctx.get(&ENDPOINTS, NAME).await?;
+        let subsets = old.0["subsets"].as_array().into_iter().flatten();
+        let addresses = subsets.flat_map(|subset| subset["addresses"].as_array().into_iter().flatten());
+        let of_endpoints: BTreeSet<String> = addresses.map(|address| text(&address["ip"])).collect();
+        Ok(match of_slices == expected && of_endpoints == expected {
+            true => Ok(()),
+            false => Err(format!("slices {of_slices:?}, Endpoints {of_endpoints:?}")),
+        })
+    })
+    .await
+}
+
+/// The slices say nothing of Pods that the Pods had not been before.
+fn follow(service: &str, slices: &[Step], pods: &[Step]) -> Result<(), String> {
+    for Step { rev, name, object } in slices {
+        let Some(slice) = object else { continue };
+        let at = format!("EndpointSlice {name} at {rev}");
+        if controller(slice) != service {
+            return Err(format!("{at} is not of the Service: {}", slice["metadata"]));
+        }
+        let labels = &slice["metadata"]["labels"];
+        let marked =
+            labels["kubernetes.io/service-name"] == NAME && labels["endpointslice.kubernetes.io/managed-by"] == MANAGER;
+        if !marked {
+            return Err(format!("{at} has the labels {labels}"));
+        }
+        for endpoint in endpoints(slice) {
+            let uid = &endpoint["targetRef"]["uid"];
+            let addresses = texts(&endpoint["addresses"]);
+            let earlier: Vec<&Value> = pods
+                .iter()
+                .filter(|pod| pod.rev < *rev)
+                .filter_map(|pod| pod.object.as_ref())
+                .filter(|pod| pod["metadata"]["uid"] == *uid)
+                .collect();
+            let was = |what: &str, is: &dyn Fn(&Value) -> bool| match earlier.iter().any(|pod| is(pod)) {
+                true => Ok(()),
+                false => Err(format!("{at} names a Pod that was never {what} before: {endpoint}")),
+            };
+            was("there", &|_| true)?;
+            was("at that address", &|pod| addresses == [text(&pod["status"]["podIP"])])?;
+            was("on that node", &|pod| pod["spec"]["nodeName"] == endpoint["nodeName"])?;
+            if endpoint["conditions"]["ready"] == true {
+                was("ready", &|pod| is_ready(pod) && is_active(pod))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn endpoints(slice: &Value) -> Vec<Value> {
+    slice["endpoints"].as_array().cloned().unwrap_or_default()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(values: &Value) -> Vec<String> {
+    values.as_array().into_iter().flatten().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workload::tests::step;
+
+    fn pod(rev: i64, ip: Value, ready: &str) -> Step {
+        let status = json!({"podIP": ip, "conditions": [{"type": "Ready", "status": ready}]});
+        step(rev, "p", json!({"metadata": {"uid": "p"}, "spec": {"nodeName": "n"}, "status": status}))
+    }
+
+    fn slice(rev: i64, ready: bool) -> Step {
+        let endpoint = json!({"addresses": ["10.0.0.1"], "nodeName": "n", "conditions": {"ready": ready}, "targetRef": {"uid": "p"}});
+        let labels = json!({"kubernetes.io/service-name": NAME, "endpointslice.kubernetes.io/managed-by": MANAGER});
+        let metadata = json!({"ownerReferences": [{"uid": "s", "controller": true}], "labels": labels});
+        step(rev, "web-x", json!({"metadata": metadata, "endpoints": [endpoint]}))
+    }
+
+    #[test]
+    fn a_slice_says_nothing_before_the_pod_does() {
+        let pods = || {
+            vec![pod(2, Value::Null, "False"), pod(4, "10.0.0.1".into(), "False"), pod(6, "10.0.0.1".into(), "True")]
+        };
+        let slices = || vec![slice(5, false), slice(7, true), Step { rev: 9, name: "web-x".into(), object: None }];
+        assert_eq!(follow("s", &slices(), &pods()), Ok(()));
+        type Wrong = (&'static str, fn(&mut Step));
+        let wrong: [Wrong; 6] = [
+            ("never ready before", |step| *step = slice(5, true)),
+            ("never at that address before", |step| *step = slice(3, false)),
+            ("never there before", |step| *step = slice(1, false)),
+            ("never there before", |step| {
+                step.object.as_mut().unwrap()["endpoints"][0]["targetRef"]["uid"] = "q".into()
+            }),
+            ("never on that node before", |step| {
+                step.object.as_mut().unwrap()["endpoints"][0]["nodeName"] = "m".into()
+            }),
+            ("has the labels", |step| step.object.as_mut().unwrap()["metadata"]["labels"] = json!({})),
+        ];
+        for (expected, change) in wrong {
+            let mut slices = slices();
+            change(&mut slices[0]);
+            let fault = follow("s", &slices, &pods()).unwrap_err();
+            assert!(fault.contains(expected), "`{expected}` is not in `{fault}`");
+        }
+        let mut foreign = slices();
+        foreign[1].object.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "t".into();
+        assert!(follow("s", &foreign, &pods()).unwrap_err().contains("is not of the Service"));
+    }
+}

@@ -1,0 +1,191 @@
+//! Writes whose answers never come: they took effect once, or not at all.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use futures::future::try_join_all;
+use http::Method;
+use model::Level::Should;
+use model::history::Change;
+use serde_json::json;
+
+use crate::fault::store::settle;
+use suite::api::{Request, Response};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::load;
+use suite::object::{CONFIG_MAPS, Object};
+use suite::overload::{self, AcceptOverload};
+use suite::{expect, expect_eq, here, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "fault.write-timeout-ambiguous",
+    place: here!(),
+    level: Should,
+    requirement: "A write whose answer never came is in the store once, with one revision, or not at all: the same \
+                      POST again is answered 409 AlreadyExists or 201, the same PUT 409 Conflict or 200, the same DELETE \
+                      404 or 200, and nothing takes effect twice.",
+    source: "etcd tests/robustness (a failed operation may be persisted); apiserver pkg/storage/etcd3/store.go",
+    observed: "etcd is stopped (SIGSTOP); creates, updates and conditional deletes are sent, whose time runs out at \
+                   the server (`timeout`) or whose client goes away. None may be answered as done. etcd goes on; others are \
+                   sent whose answer nobody looks at. Each is sent again with another value. The raw history must hold exactly one of the two.",
+    by_hand: "kill -STOP $(pidof etcd); kubectl create configmap a --request-timeout=1s; kill -CONT $(pidof etcd); \
+                  kubectl create configmap a; etcdctl get /registry/configmaps/default/a -w fields",
+    profiles: &["disruptive"],
+    requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+    run: scenario!(ambiguous),
+}];
+
+const ETCD: &str = "etcd-main";
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A write that will not be answered.
+#[derive(Clone, Copy)]
+struct Lost {
+    kind: Kind,
+    way: Way,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Create,
+    Update,
+    Delete,
+}
+
+/// Who gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Server,
+    Client,
+    /// Nobody: it is answered, and nobody looks at the answer.
+    Nobody,
+}
+
+/// Of each kind and way.
+const OF_EACH: usize = 2;
+
+async fn ambiguous(ctx: &Ctx) -> Verdict {
+    let kinds = [Kind::Create, Kind::Update, Kind::Delete];
+    let losts = kinds.iter().flat_map(|&kind| [Way::Server, Way::Client, Way::Nobody].map(|way| Lost { kind, way }));
+    let mut writes = Vec::new();
+    for (number, lost) in losts.flat_map(|lost| [lost; OF_EACH]).enumerate() {
+        let name = format!("k{number}");
+        let made = load::sample(ctx.namespace().await?, &CONFIG_MAPS, &name, "begin");
+        let object = if lost.kind == Kind::Create { made } else { ctx.create(&CONFIG_MAPS, &made).await? };
+        writes.push((lost, object));
+    }
+    let held = ctx.hold(ETCD).await?;
+    let silent = || writes.iter().filter(|(lost, _)| lost.way != Way::Nobody);
+    let answers = try_join_all(silent().map(|(lost, object)| lose(ctx, *lost, object))).await;
+    held.release().await?;
+    for (answer, (lost, _)) in answers?.iter().zip(silent()) {
+        let done = answer.as_ref().is_some_and(Response::is_success);
+        expect!(!done, "a {:?} was answered as done while etcd stood still", lost.kind);
+        ctx.count(if answer.is_some() { "answered that its time ran out" } else { "not answered" }, 1);
+    }
+    settle(ctx, "settled").await?;
+    // What was sent to a store that stood still may have had no effect at all: these have one.
+    for (lost, object) in writes.iter().filter(|(lost, _)| lost.way == Way::Nobody) {
+        lose(ctx, *lost, object).await?;
+    }
+    for (lost, object) in &writes {
+        again(ctx, *lost, object).await?;
+    }
+    if ctx.counters().get("there once").is_none_or(|n| *n < 3) {
+        return Err(Stop::Errored(anyhow!("not exercised: no write without an answer took effect")));
+    }
+    let last = settle(ctx, "last").await?;
+    let recorder = ctx.recorder(&CONFIG_MAPS);
+    wait::until("the record of the last write", ctx.limit(30.0), LOOK_EVERY, || async {
+        let seen = recorder.last_revision();
+        Ok(if seen >= last { Ok(()) } else { Err(format!("revision {seen}")) })
+    })
+    .await?;
+    for (lost, object) in &writes {
+        once(ctx, *lost, object).await?;
+    }
+    Ok(())
+}
+
+/// Sends a write; None if there was no answer, or nobody looked at it.
+async fn lose(ctx: &Ctx, lost: Lost, object: &Object) -> anyhow::Result<Option<Response>> {
+    let limit = ctx.limit(1.0);
+    let request = request(ctx, lost.kind, object, "first").await?;
+    let send = |request| async move { ctx.send(request).await.accept(overload::ANY) };
+    match lost.way {
+        Way::Server => {
+            let request = request.query(format!("timeout={}ms", limit.as_millis()));
+            // A server whose own time runs out at the same moment aborts the stream.
+            Ok(send(&request).await.ok())
+        }
+        Way::Nobody => {
+            send(&request).await?;
+            Ok(None)
+        }
+        Way::Client => match tokio::time::timeout(limit, send(&request)).await {
+            Ok(answer) => Ok(answer.ok()),
+            Err(_) => Ok(None),
+        },
+    }
+}
+
+async fn request(ctx: &Ctx, kind: Kind, object: &Object, id: &str) -> anyhow::Result<Request> {
+    let collection = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let path = format!("{collection}/{}", object.name());
+    let with_id = || object.clone().with("data.by", judge::fault::id_text(id)).0;
+    Ok(match kind {
+        Kind::Create => Request::new(Method::POST, collection).json(&with_id()),
+        Kind::Update => Request::new(Method::PUT, path).json(&with_id()),
+        Kind::Delete => Request::new(Method::DELETE, path).json(&json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"resourceVersion": object.rv_text()},
+        })),
+    })
+}
+
+/// The same write again, with another value: done, or refused since the first one was.
+async fn again(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
+    let answer = ctx.send(&request(ctx, lost.kind, object, "again").await?).await?;
+    let (done, refused) = match lost.kind {
+        Kind::Create => (answer.status == 201, answer.is(409, "AlreadyExists")),
+        Kind::Update => (answer.status == 200, answer.is(409, "Conflict")),
+        Kind::Delete => (answer.status == 200, answer.is(404, "NotFound")),
+    };
+    expect!(done || refused, "the {:?} of {} again was answered {answer}", lost.kind, object.name());
+    ctx.count(if refused { "there once" } else { "not there" }, 1);
+    let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
+    let first = effects(ctx, &key, lost.kind, "first");
+    // A delete looks the same, whoever made it.
+    if lost.kind != Kind::Delete {
+        let stored = ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
+        let by = judge::fault::id_in(&stored.value).unwrap_or_default().to_owned();
+        expect_eq!(
+            by,
+            if refused { "first" } else { "again" },
+            "whose value {key} has after the second {:?}",
+            lost.kind
+        );
+        expect!(first <= 1, "the first {:?} of {key} is in the history {first} times", lost.kind);
+    }
+    Ok(())
+}
+
+/// Exactly one of the two is in the history, once.
+async fn once(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
+    let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
+    let counts = match lost.kind {
+        Kind::Delete => (effects(ctx, &key, lost.kind, ""), 0),
+        _ => (effects(ctx, &key, lost.kind, "first"), effects(ctx, &key, lost.kind, "again")),
+    };
+    expect_eq!(counts.0 + counts.1, 1, "how often one of the two {:?}s of {key} took effect: {counts:?}", lost.kind);
+    Ok(())
+}
+
+fn effects(ctx: &Ctx, key: &str, kind: Kind, id: &str) -> usize {
+    let changes = ctx.recorder(&CONFIG_MAPS).changes_of(key);
+    let made = changes.iter().filter(|revision| match kind {
+        Kind::Delete => revision.kind == Change::Delete,
+        _ => judge::fault::id_in(&revision.value) == Some(id),
+    });
+    made.count()
+}

@@ -1,0 +1,25 @@
+//! Faults: restarts, lost connections, slow disks, several members and apiservers.
+//!
+//! The table lists the files in the order of the reports; each file holds rows and their functions.
+
+pub(crate) mod ha;
+pub(crate) mod lost;
+pub(crate) mod restart;
+pub(crate) mod silent;
+pub(crate) mod slow_disk;
+pub(crate) mod store;
+pub(crate) mod store_link;
+pub(crate) mod watch;
+
+use suite::Check;
+
+pub(crate) static TABLES: &[&[Check]] = &[
+    restart::CHECKS,
+    watch::CHECKS,
+    lost::CHECKS,
+    silent::CHECKS,
+    slow_disk::CHECKS,
+    store::CHECKS,
+    store_link::CHECKS,
+    ha::CHECKS,
+];

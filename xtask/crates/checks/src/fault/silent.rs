@@ -1,0 +1,266 @@
+//! A store that does not answer: what the apiserver says of itself, what it refuses, and what it still serves.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use http::Method;
+use model::Level::{Extra, Should};
+use model::Resource;
+
+use suite::api::{Request, Response};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::load::{Servers, Workload};
+use suite::object::{Object, SECRETS};
+use suite::overload::{self, AcceptOverload};
+use suite::{expect, here, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "fault.readyz",
+        place: here!(),
+        level: Should,
+        requirement: "While a store does not answer, the apiserver says so: /readyz fails with `etcd` and `etcd-readiness`, \
+                      or `etcd-override-N` and `etcd-override-readiness-N`, by which of the stores it is; /livez fails \
+                      with the former; both recover with the store.",
+        source: "apiserver pkg/server/options/etcd.go (addEtcdHealthEndpoint)",
+        observed: "The store of the Events, then the main one, is stopped (SIGSTOP), and /readyz and /livez are read \
+                   until they say so, and again until they are well.",
+        by_hand: "kill -STOP $(pidof etcd); kubectl get --raw '/readyz?verbose'; kill -CONT $(pidof etcd)",
+        profiles: &["split-events"],
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(readyz),
+    },
+    Check {
+        id: "fault.cache-not-ready-429",
+        place: here!(),
+        level: Should,
+        requirement: "While the watch cache of a resource is not filled, a WATCH, and a LIST without a limit or with a \
+                      selector, are answered 429 TooManyRequests with Retry-After from 1 to 30 seconds; a GET and a LIST \
+                      with a limit alone are answered by the store.",
+        source: "KEP-4568; apiserver pkg/storage/cacher/cacher.go (Watch), util.go (calculateRetryAfterForUnreadyCache), \
+                 delegator.go (shouldDelegateListOnNotReadyCache)",
+        observed: "A new custom resource, of which the store holds many objects already, gets its cache when it is first \
+                   asked for. The first requests are sent at once: WATCH with and without a resource version, LIST \
+                   without one, at 0, and with a selector; GET and LIST with a limit, which must be answered.",
+        by_hand: "kubectl apply a new CustomResourceDefinition; etcdctl put many of its objects; kubectl get --raw \
+                  '/apis/GROUP/v1/namespaces/default/PLURAL?watch=true' -v 8",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(cache_not_ready),
+    },
+    Check {
+        id: "fault.etcd-network-blackhole",
+        place: here!(),
+        level: Extra,
+        requirement: "While the store does not answer, a GET without a resource version and a write are answered 5xx, or \
+                      aborted, when their time is over, and never as done; a GET at 0 is served from the cache; afterwards nothing \
+                      acknowledged is lost, and no watch has a gap.",
+        source: "etcd tests/robustness (failpoint Blackhole); kubernetes test/e2e/cloud/gcp/etcd_failure.go",
+        observed: "Four writers and four watchers; etcd is stopped (SIGSTOP), so that nothing comes back from it, though \
+                   its connections stay. GET, GET at 0 and a create with a time limit meanwhile; then etcd goes on.",
+        by_hand: "kill -STOP $(pidof etcd); kubectl get --raw '/api/v1/namespaces/default/configmaps/a?resourceVersion=0'; \
+                  kubectl get configmap a --request-timeout=2s; kill -CONT $(pidof etcd)",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(blackhole),
+    },
+];
+
+const ETCD: &str = "etcd-main";
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+async fn readyz(ctx: &Ctx) -> Verdict {
+    well(ctx, &["etcd", "etcd-readiness", "etcd-override-0", "etcd-override-readiness-0"]).await?;
+    let main = ["etcd", "etcd-readiness"];
+    let events = ["etcd-override-0", "etcd-override-readiness-0"];
+    for (component, ill, others) in [("etcd-events", events, main), (ETCD, main, events)] {
+        let held = ctx.hold(component).await?;
+        let body = until_ill(ctx, "/readyz", &ill).await?;
+        for other in others {
+            expect!(!body.contains(&format!("[-]{other} ")), "/readyz blames {other} for {component}: {body}");
+        }
+        until_ill(ctx, "/livez", &ill[..1]).await?;
+        held.release().await?;
+        well(ctx, &ill).await?;
+        ctx.count("stores stopped", 1);
+    }
+    Ok(())
+}
+
+/// Waits until a health endpoint fails with all of these checks.
+pub(crate) async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, Stop> {
+    let what = format!("{path} to fail with {}", checks.join(" and "));
+    let ill = wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
+        // A server that is not ready may also say so by a 503.
+        let answer = ctx.send(&Request::get(path).query("verbose=true")).await.accept(&[503])?;
+        let body = String::from_utf8_lossy(&answer.body).into_owned();
+        let fail = answer.status == 500 && checks.iter().all(|check| body.contains(&format!("[-]{check} failed")));
+        Ok(if fail { Ok(body) } else { Err(answer.to_string()) })
+    });
+    match ill.await {
+        // Stopped for so long, a store must have been missed: the server keeps silent about it.
+        Err(Stop::TimedOut { what }) => Err(Stop::failed(format!("in vain waited for {what}"))),
+        other => other,
+    }
+}
+
+pub(crate) async fn well(ctx: &Ctx, checks: &[&str]) -> Verdict {
+    for (path, which) in [("/readyz", checks), ("/livez", &checks[..1])] {
+        let what = format!("{path} to be well with {}", which.join(" and "));
+        wait::until(&what, ctx.limit(60.0), LOOK_EVERY, || async {
+            let answer = ctx.send(&Request::get(path).query("verbose=true")).await?;
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
+            let well = answer.status == 200 && which.iter().all(|check| body.contains(&format!("[+]{check} ok")));
+            Ok(if well { Ok(()) } else { Err(answer.to_string()) })
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Objects that the cache has to read before it is filled, and the fields of each: work for a tenth of a second or more.
+/// On a slow machine fewer of them are.
+const OBJECTS: u32 = 100;
+const FIELDS: usize = 4000;
+
+async fn cache_not_ready(ctx: &Ctx) -> Verdict {
+    // New resources until one was asked for in time.
+    let mut rounds = ctx.rounds("each cache was filled before a WATCH and a LIST reached it");
+    loop {
+        let attempt = rounds.next()? + 1;
+        let group = format!("{}-{attempt}.example.org", ctx.slug());
+        let resource = ctx.define_unasked(&group, "melons", "Melon").await?;
+        wait_until_known(ctx, &resource).await?;
+        plant(ctx, &resource, attempt).await?;
+        let refused = ask_all(ctx, &resource).await?;
+        ctx.wait_until_served(&resource).await?;
+        ctx.count("new caches", 1);
+        if refused {
+            return Ok(());
+        }
+    }
+}
+
+/// The first requests for a resource, all at once. Whether a WATCH and a LIST were refused.
+async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, Stop> {
+    let path = resource.path(Some(ctx.namespace().await?));
+    let request = |query: &str| Request::get(path.clone()).query(query);
+    let watch = format!("watch=true&timeoutSeconds={}", ctx.stretched(3));
+    let from_one = format!("{watch}&resourceVersion=1");
+    let by_cache =
+        [watch.as_str(), from_one.as_str(), "", "labelSelector=a%3Db&limit=1", "resourceVersion=0"].map(request);
+    let by_store = [Request::get(format!("{path}/a0")), request("limit=1")];
+    // The 429 is required here, and the 503 that a server without KEP-4568 gives is wrong.
+    let send = |request| async move { ctx.send(request).await.accept(&[429, 503]) };
+    let (cached, stored) =
+        futures::try_join!(try_join_all(by_cache.iter().map(send)), try_join_all(by_store.iter().map(send)))?;
+    for (request, answer) in by_store.iter().zip(&stored) {
+        expect!(answer.status == 200, "{request}, which the store has to answer, was answered {answer}");
+        ctx.count("served by the store", 1);
+    }
+    let (mut watches, mut lists) = (0, 0);
+    for (request, answer) in by_cache.iter().zip(&cached) {
+        if answer.status == 200 {
+            ctx.count("served after the cache was filled", 1);
+            continue;
+        }
+        expect!(answer.is(429, "TooManyRequests"), "{request} was answered {answer} before the cache was filled");
+        let after = answer.asks_for_patience().map_or(0, |pause| pause.as_secs());
+        expect!(
+            (1..=30).contains(&after),
+            "{request} was answered with Retry-After {:?}",
+            answer.header("retry-after")
+        );
+        let count = if request.query.starts_with("watch") { &mut watches } else { &mut lists };
+        *count += 1;
+    }
+    ctx.count("WATCH refused with 429", watches);
+    ctx.count("LIST refused with 429", lists);
+    Ok(watches > 0 && lists > 0)
+}
+
+/// Waits until the resource is in the server's discovery, without asking for the resource itself.
+async fn wait_until_known(ctx: &Ctx, resource: &Resource) -> Verdict {
+    let request = Request::get(format!("/apis/{}/{}", resource.group, resource.version));
+    let what = format!("{} in the server's discovery", resource.plural);
+    wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
+        let answer = ctx.send(&request).await?;
+        let known = answer.json()["resources"][0]["name"] == resource.plural.as_str();
+        Ok(if known { Ok(()) } else { Err(answer.to_string()) })
+    })
+    .await
+}
+
+/// Puts objects into the store behind the server's back: to create one would fill the cache. Each attempt puts more.
+async fn plant(ctx: &Ctx, resource: &Resource, attempt: u32) -> Verdict {
+    let namespace = ctx.namespace().await?;
+    ctx.workers_make(resource).await?;
+    let fields: serde_json::Map<_, _> = (0..FIELDS).map(|n| (format!("f{n}"), n.into())).collect();
+    for number in 0..attempt * OBJECTS / ctx.stretched(1) {
+        let name = format!("a{number}");
+        let object = Object::new(resource, &name)
+            .with("metadata.namespace", namespace)
+            .with("metadata.uid", format!("00000000-0000-4000-8000-{number:012}"))
+            .with("metadata.generation", 1)
+            .with("spec", fields.clone());
+        ctx.store(resource).put(&ctx.key(resource, &name).await?, object.to_string().as_bytes()).await?;
+    }
+    Ok(())
+}
+
+async fn blackhole(ctx: &Ctx) -> Verdict {
+    // It may take effect later.
+    ctx.workers_make(&SECRETS).await?;
+    // Outside of the workload's collections: a namespace is cached as well.
+    let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
+    let hole = async {
+        let held = ctx.hold(ETCD).await?;
+        let seen = refused_in_the_dark(ctx, &namespace).await;
+        held.release().await?;
+        seen
+    };
+    let minima = [("answered 5xx", 1), ("served from the cache", 1)];
+    Workload::new(ctx, Servers::first(ctx)).through(&minima, hole).await
+}
+
+/// [`in_the_dark`] until a request is answered: where the server aborts all streams, no answer is judged.
+async fn refused_in_the_dark(ctx: &Ctx, path: &str) -> Verdict {
+    let mut rounds = ctx.rounds("the server aborted each GET and create");
+    while !ctx.counters().contains_key("answered 5xx") {
+        rounds.next()?;
+        in_the_dark(ctx, path, Duration::from_secs(ctx.stretched(2).into())).await?;
+    }
+    Ok(())
+}
+
+/// What a server that cannot ask its store answers to requests with this time limit.
+pub(crate) async fn in_the_dark(ctx: &Ctx, path: &str, limit: Duration) -> Verdict {
+    let limit = format!("timeout={}ms", limit.as_millis());
+    let create = Request::new(Method::POST, format!("{path}/secrets")).query(limit.clone());
+    let secret = Object::new(&SECRETS, "dark");
+    let get = Request::get(path).query(limit);
+    let zero = Request::get(path).query("resourceVersion=0");
+    let body = create.json(&secret.0);
+    // The store does not answer: that the server's time runs out is required of the first two, and wrong of the third.
+    let send = |request| async move { ctx.send(request).await.accept(overload::ANY) };
+    let (get, written, zero) = futures::join!(send(&get), send(&body), send(&zero));
+    for (what, answer) in [("GET without a resource version", get), ("a create", written)] {
+        match answer {
+            Ok(answer) => {
+                expect!(is_server_error(&answer), "{what} was answered {answer} while the store did not answer");
+                ctx.count("answered 5xx", 1);
+            }
+            // Where the time of the request and that of the store run out at once, the server aborts the stream.
+            Err(_) => ctx.count("aborted", 1),
+        }
+    }
+    let zero = zero?;
+    expect!(zero.status == 200, "GET at 0 was answered {zero} while the store did not answer");
+    ctx.count("served from the cache", 1);
+    Ok(())
+}
+
+fn is_server_error(answer: &Response) -> bool {
+    (500..600).contains(&answer.status)
+}

@@ -1,0 +1,98 @@
+//! A disk that takes its time.
+
+use std::time::{Duration, Instant};
+
+use model::Level::Extra;
+
+use crate::support::fault_injector::Switch;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::load::{self, Servers, Workload};
+use suite::object::{Object, SECRETS};
+use suite::{expect, here, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "fault.etcd-slow-disk",
+    place: here!(),
+    level: Extra,
+    requirement: "Where fsync of the store's disk takes longer than a second, a write is acknowledged when it is on the \
+                  disk and not before; nothing acknowledged is lost, no watch has a gap, and no bookmark is ahead of its \
+                  events.",
+    source: "etcd tests/robustness (lazyfs, sleep failpoints); etcd-io/etcd#14370 (a single member answered before the \
+             fsync); etcd.io, KV API guarantees, \"Durability\"",
+    observed: "Four writers and four watchers; fsync and fdatasync of etcd wait for 1 s each (seccomp user \
+               notification, no root), and for longer where an ordinary create takes half as long, while more writes are \
+               awaited. A create meanwhile must take as long as one of \
+               them, where the store is etcd, and be in the store then.",
+    by_hand: "faults slow-disk FILE etcd …; echo `x 1000` > FILE; time kubectl create configmap a",
+    profiles: &["reflagged"],
+    requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+    run: scenario!(slow_disk),
+}];
+
+const DELAY: Duration = Duration::from_secs(1);
+/// etcd gives up a request after seven seconds, and one waits for more than one fsync.
+const LONGEST: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Revisions while it lasts. What waits for the same fsync comes together.
+const DURING: i64 = 8;
+const ACKNOWLEDGED: u64 = 3;
+const DELAYED: u64 = 3;
+
+async fn slow_disk(ctx: &Ctx) -> Verdict {
+    let workload = Workload::new(ctx, Servers::first(ctx));
+    let fault = async {
+        let mut disk = Switch::disk(ctx)?;
+        let delay = ordinary_delay(ctx).await?;
+        let position = delay.as_millis().to_string();
+        disk.turn(&position).await?;
+        let took = create(ctx).await?;
+        load::progress(ctx, DURING).await?;
+        workload.acknowledged(ACKNOWLEDGED).await?;
+        let mut counts = disk.until_felt(&position, &[("delayed", DELAYED)]).await?;
+        counts.add(disk.off().await?);
+        ctx.count("fsyncs delayed", counts.of("delayed"));
+        // kine leaves it to the database when something is on the disk.
+        let is_etcd = ctx.profile().store_for(&SECRETS.group, &SECRETS.plural).root.is_empty();
+        expect!(
+            took >= delay || !is_etcd,
+            "a create was acknowledged after {} ms, while an fsync takes {} ms",
+            took.as_millis(),
+            delay.as_millis()
+        );
+        Ok::<(), Stop>(())
+    };
+    workload.through(&[("acknowledged during the fault", ACKNOWLEDGED), ("fsyncs delayed", DELAYED)], fault).await
+}
+
+/// So long that a create which takes it cannot have been an ordinary one. Of a create that is as slow nothing is shown: on a
+/// busy machine the next one is faster.
+async fn ordinary_delay(ctx: &Ctx) -> Result<Duration, Stop> {
+    let mut rounds = ctx.rounds("an ordinary create took as long as a slow disk");
+    loop {
+        rounds.next()?;
+        if let Some(delay) = delay(create(ctx).await?) {
+            return Ok(delay);
+        }
+    }
+}
+
+fn delay(ordinary: Duration) -> Option<Duration> {
+    Some(DELAY.max(ordinary * 2)).filter(|delay| *delay <= LONGEST)
+}
+
+/// What a create takes that is answered as done. etcd gives up a request after seven seconds, which may be a few fsyncs.
+async fn create(ctx: &Ctx) -> Result<Duration, Stop> {
+    wait::until("a create to be answered as done", ctx.limit(60.0), LOOK_EVERY, || async {
+        let name = format!("slow-{:08x}", ctx.random().u32(..));
+        let begin = Instant::now();
+        let answer = ctx.try_create(&SECRETS, &Object::new(&SECRETS, &name)).await?;
+        let took = begin.elapsed();
+        if !answer.is_success() {
+            return Ok(Err(answer.to_string()));
+        }
+        ctx.must_be_stored(&SECRETS, &name).await?;
+        Ok(Ok(took))
+    })
+    .await
+}

@@ -1,0 +1,238 @@
+//! A store that does not start, that is full, or that is killed while it forgets.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::Action;
+use model::Level::{Extra, Should};
+
+use crate::fault::restart::restart_after;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::load::{self, Servers, Workload};
+use suite::object::{CONFIG_MAPS, Object};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "fault.etcd-unsupported-arch",
+        place: here!(),
+        level: Should,
+        requirement: "etcd starts without ETCD_UNSUPPORTED_ARCH where it supports the architecture. Where it does not, it \
+                      ends with code 1 and says `Refusing to run etcd on unsupported architecture since \
+                      ETCD_UNSUPPORTED_ARCH is not set`.",
+        source: "etcd server/etcdmain/etcd.go (checkSupportArch); etcd-io/etcd#21509",
+        observed: "etcd is stopped and started without the variable. Whether the architecture is supported, etcd's own log \
+                   of its first start says. Afterwards it runs again as before, with the same data.",
+        by_hand: "env -u ETCD_UNSUPPORTED_ARCH etcd; echo $?",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(unsupported_arch),
+    },
+    Check {
+        id: "fault.compaction-kill",
+        place: here!(),
+        level: Extra,
+        requirement: "etcd that is killed while it compacts comes back with everything that was acknowledged, and what was \
+                      compacted stays so: no revision is given out again.",
+        source: "etcd-io/etcd#16693, #17780, #19179",
+        observed: "Four writers and four watchers; SIGKILL of etcd at the same time as a compaction, start, three times. A \
+                   revision that was once refused as compacted must be refused after every later start.",
+        by_hand: "etcdctl compact --physical to the present revision & kill -9 etcd; start it; etcdctl get --rev=N",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(compaction_kill),
+    },
+    Check {
+        id: "fault.disk-full",
+        place: here!(),
+        level: Extra,
+        requirement: "While etcd has the alarm NOSPACE, writes that need space are answered 5xx and have no effect; reads, \
+                      deletes and watches work; when the alarm is off, writes work again.",
+        source: "etcd server/etcdserver/apply (applierV3Capped); etcd.io, Maintenance, \"Space quota\"",
+        observed: "etcd is started with a quota below its size. Create and update, GET and LIST without a resource version, \
+                   a watch, and a delete whose event the watch must deliver; then etcd with its own quota, and the alarm \
+                   is taken back.",
+        by_hand: "etcd --quota-backend-bytes=65536; kubectl create configmap a; etcdctl alarm list; etcdctl alarm disarm",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(disk_full),
+    },
+];
+
+const ETCD: &str = "etcd-main";
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Waits until the server writes again; gives the revision.
+pub(crate) async fn settle(ctx: &Ctx, name: &str) -> Result<i64, Stop> {
+    let object = load::sample(ctx.namespace().await?, &CONFIG_MAPS, name, name);
+    wait::until("a write to be answered again", ctx.limit(60.0), LOOK_EVERY, || async {
+        let answer = ctx.try_create(&CONFIG_MAPS, &object).await?;
+        match answer.status {
+            201 => Ok(Ok(answer.object()?.rv().cast_signed())),
+            409 => Ok(Ok(ctx.get(&CONFIG_MAPS, name).await?.rv().cast_signed())),
+            _ => Ok(Err(answer.to_string())),
+        }
+    })
+    .await
+}
+
+const VARIABLE: &str = "ETCD_UNSUPPORTED_ARCH";
+const TOLERATED: &str = "running etcd on unsupported architecture since ETCD_UNSUPPORTED_ARCH is set";
+const REFUSED: &str = "Refusing to run etcd on unsupported architecture since ETCD_UNSUPPORTED_ARCH is not set";
+
+async fn unsupported_arch(ctx: &Ctx) -> Verdict {
+    let before = ctx.store(&CONFIG_MAPS).revision().await?;
+    let is_supported = !ctx.log(ETCD)?.contains(TOLERATED);
+    ctx.control(ETCD, Action::Kill).await?;
+    let started = ctx.control(ETCD, Action::StartWithout { variable: VARIABLE.into() }).await;
+    let refused = match &started {
+        Ok(()) => None,
+        Err(stop) => Some(format!("{stop:?}")),
+    };
+    if refused.is_some() {
+        ctx.control(ETCD, Action::Start).await?;
+    }
+    let log = ctx.log(ETCD)?;
+    match (is_supported, refused) {
+        (true, None) => expect!(!log.contains(REFUSED), "etcd supports this architecture, and its log says: {REFUSED}"),
+        (true, Some(error)) => {
+            expect!(false, "etcd did not start without {VARIABLE}, although it supports this architecture: {error}");
+        }
+        (false, None) => expect!(false, "etcd started without {VARIABLE} on an architecture that it does not support"),
+        (false, Some(error)) => {
+            expect!(error.contains("exit status: 1)"), "etcd did not end with code 1: {error}");
+            expect!(log.contains(REFUSED), "etcd's log does not say: {REFUSED}");
+        }
+    }
+    ctx.count(if is_supported { "started without the variable" } else { "refused without the variable" }, 1);
+    let after = settle(ctx, "a").await?;
+    expect!(after > before, "etcd was at revision {before}; after its start a write got {after}");
+    Ok(())
+}
+
+/// From the begin of a compaction: before it is noted, in its middle, and near its end.
+const KILLED_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(120), Duration::from_millis(300)];
+/// Revisions between two compactions.
+const BETWEEN: i64 = 40;
+
+async fn compaction_kill(ctx: &Ctx) -> Verdict {
+    slow_compaction(ctx, true).await?;
+    let seen = compactions_and_kills(ctx).await;
+    slow_compaction(ctx, false).await?;
+    seen
+}
+
+/// Starts etcd so that a compaction takes steps of a few keys with pauses between them, or with its own flags again.
+async fn slow_compaction(ctx: &Ctx, slow: bool) -> Verdict {
+    let flags = [("compaction-batch-limit", "10"), ("compaction-sleep-interval", "30ms")];
+    let value = |value: &str| if slow { value.to_owned() } else { String::new() };
+    let flags = flags.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect();
+    // Asked to end, etcd would wait for those who watch.
+    ctx.control(ETCD, Action::Kill).await?;
+    ctx.control(ETCD, Action::Restart { flags }).await
+}
+
+async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
+    let (store, recorder) = (ctx.store(&CONFIG_MAPS), ctx.recorder(&CONFIG_MAPS));
+    let workload = Workload::new(ctx, Servers::first(ctx));
+    let kills = async {
+        let mut forgotten = 0;
+        for (number, wait) in KILLED_AFTER.into_iter().enumerate() {
+            load::progress(ctx, BETWEEN).await?;
+            // What is not recorded yet must not be compacted.
+            let revision = recorder.last_revision();
+            recorder.compaction(revision);
+            let kill = async {
+                wait::pause(wait).await;
+                if number + 1 == KILLED_AFTER.len() {
+                    until_compacted(ctx, revision - 1).await?;
+                }
+                restart_after(ctx, ETCD, workload.unanswered(1)).await
+            };
+            let (compacted, restarted) = futures::join!(store.compact(revision), kill);
+            restarted?;
+            if compacted.is_ok() {
+                ctx.count("compactions acknowledged", 1);
+                forgotten = revision - 1;
+            }
+            still_compacted(ctx, forgotten).await?;
+            let gone = matches!(store.keys("", revision - 1).await, Err(error) if error.is_compacted());
+            forgotten = if gone { revision - 1 } else { forgotten };
+            ctx.count("compactions that took effect", u64::from(gone));
+        }
+        Ok(())
+    };
+    let minima = [("unanswered", 1), ("compactions that took effect", 1)];
+    workload.through(&minima, kills).await
+}
+
+/// Waits until etcd has noted a compaction. On a busy machine it has not begun when the time before the kill is over.
+async fn until_compacted(ctx: &Ctx, revision: i64) -> Verdict {
+    let what = format!("revision {revision} to be refused as compacted");
+    wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
+        match ctx.store(&CONFIG_MAPS).keys("", revision).await {
+            Err(error) if error.is_compacted() => Ok(Ok(())),
+            Err(error) => Ok(Err(error.to_string())),
+            Ok(_) => Ok(Err("it can be read".to_owned())),
+        }
+    })
+    .await
+}
+
+/// What was refused as compacted once is refused.
+async fn still_compacted(ctx: &Ctx, revision: i64) -> Verdict {
+    if revision == 0 {
+        return Ok(());
+    }
+    match ctx.store(&CONFIG_MAPS).keys("", revision).await {
+        Err(error) if error.is_compacted() => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => {
+            Err(Stop::failed(format!("revision {revision} was compacted, and can be read after a restart of etcd")))
+        }
+    }
+}
+
+async fn disk_full(ctx: &Ctx) -> Verdict {
+    let kept = ctx.create(&CONFIG_MAPS, &load::sample(ctx.namespace().await?, &CONFIG_MAPS, "kept", "1")).await?;
+    ctx.create(&CONFIG_MAPS, &load::sample(ctx.namespace().await?, &CONFIG_MAPS, "doomed", "1")).await?;
+    quota(ctx, "65536").await?;
+    let seen = while_full(ctx, &kept).await;
+    quota(ctx, "").await?;
+    ctx.store(&CONFIG_MAPS).disarm_alarms().await?;
+    settle(ctx, "after").await?;
+    seen
+}
+
+/// An empty quota is etcd's own.
+async fn quota(ctx: &Ctx, bytes: &str) -> Verdict {
+    let flags = BTreeMap::from([("quota-backend-bytes".to_owned(), bytes.to_owned())]);
+    ctx.control(ETCD, Action::Kill).await?;
+    ctx.control(ETCD, Action::Restart { flags }).await
+}
+
+async fn while_full(ctx: &Ctx, kept: &Object) -> Verdict {
+    let fresh = load::sample(ctx.namespace().await?, &CONFIG_MAPS, "fresh", "1");
+    wait::until("a create to be refused for want of space", ctx.limit(30.0), LOOK_EVERY, || async {
+        let answer = ctx.try_create(&CONFIG_MAPS, &fresh).await?;
+        expect!(!answer.is_success(), "a create was answered {answer} although the store is full");
+        expect!((500..600).contains(&answer.status), "a create was answered {answer}, not 5xx, by a full store");
+        let told = answer.message().contains("database space exceeded");
+        Ok(if told { Ok(()) } else { Err(answer.to_string()) })
+    })
+    .await?;
+    expect!(ctx.stored(&CONFIG_MAPS, "fresh").await?.is_none(), "a create was refused, but the key is there");
+    let answer = ctx.try_update(&CONFIG_MAPS, &kept.clone().with("data.by", "2")).await?;
+    expect!((500..600).contains(&answer.status), "an update was answered {answer}, not 5xx, by a full store");
+    expect_eq!(ctx.get(&CONFIG_MAPS, "kept").await?.rv(), kept.rv(), "the resource version of a kept object");
+    let list = ctx.list(&CONFIG_MAPS, "").await?;
+    expect_eq!(list.items().len(), 2, "the number of objects listed");
+    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
+    ctx.delete(&CONFIG_MAPS, "doomed").await?;
+    let events = watch.read_until("the deletion", ctx.limit(30.0), |event| event.word() == "DELETED").await?;
+    expect_eq!(events.len(), 1, "the number of events of a watch over the deletion");
+    ctx.count("alarms", 1);
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Compaction under those who watch, and watches that can no longer begin.
+
+use std::collections::BTreeMap;
+
+use futures::future::try_join_all;
+use model::Level::Should;
+use model::Resource;
+use model::history::{Change, FrameKind};
+
+use crate::watch::start::TRANSPORTS;
+use suite::api::Transport;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::load::{self, Servers, Workload};
+use suite::object::{CONFIG_MAPS, CORE_EVENTS};
+use suite::watch::{Next, WatchOptions};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "fault.compaction-under-watch",
+        place: here!(),
+        level: Should,
+        requirement: "A compaction that the apiserver did not make leaves open watches alone; a list or watch from before \
+                      it is answered 410, or from what the watch cache still has, and then rightly.",
+        source: "apiserver pkg/storage/etcd3/errors.go, pkg/storage/cacher/watch_cache.go; etcd-io/etcd#18089, #19179",
+        observed: "Four writers and four watchers; the store is compacted up to its present revision in between. No watch \
+                   may end, and none may miss an event. Then LIST Exact and WATCH at a revision of before: of Events, \
+                   which are not cached, 410; of ConfigMaps 410, or what was recorded.",
+        by_hand: "kubectl get configmaps -w; kubectl create configmap in a loop; etcdctl compact to the present revision; \
+                  kubectl get --raw '/api/v1/namespaces/default/events?resourceVersionMatch=Exact&resourceVersion=N'",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[Requirement::Exclusive]),
+        run: scenario!(compaction_under_watch),
+    },
+    Check {
+        id: "fault.no-silent-close",
+        place: here!(),
+        level: Should,
+        requirement: "A watch whose resource version has expired is told so: it is not answered 200 with a stream that \
+                      ends, or stays open, without an event.",
+        source: "kubernetes/kubernetes#137089, #137307 (Events)",
+        observed: "After a compaction, many watches of Events at the same time from a resource version before it, over \
+                   HTTP/1.1 and HTTP/2, with bookmarks, a label selector, and neither: each gets HTTP 410, or one ERROR \
+                   event with code 410.",
+        by_hand: "etcdctl compact to the present revision; kubectl get --raw \
+                  '/api/v1/namespaces/default/events?watch=true&resourceVersion=N' (many times)",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[Requirement::Exclusive]),
+        run: scenario!(no_silent_close),
+    },
+];
+
+/// Revisions before and after the compaction.
+const AROUND: i64 = 30;
+const ACKNOWLEDGED: u64 = 20;
+
+async fn compaction_under_watch(ctx: &Ctx) -> Verdict {
+    let store = ctx.store(&CONFIG_MAPS);
+    let mut old = 0;
+    let workload = Workload::new(ctx, Servers::first(ctx));
+    let compaction = async {
+        old = store.revision().await?;
+        load::progress(ctx, AROUND).await?;
+        let now = store.revision().await?;
+        ctx.compact(&CONFIG_MAPS, now).await?;
+        load::progress(ctx, AROUND).await?;
+        workload.acknowledged(ACKNOWLEDGED).await
+    };
+    workload.through(&[("acknowledged during the fault", ACKNOWLEDGED)], compaction).await?;
+    let counters = ctx.counters();
+    let count = |what: &str| counters.get(what).copied().unwrap_or(0);
+    expect!(
+        count("lists") == count("watchers") && count("watches resumed") == 0,
+        "{} watchers needed {} lists and resumed {} times: the compaction ended their watches",
+        count("watchers"),
+        count("lists"),
+        count("watches resumed")
+    );
+    let old = old.cast_unsigned();
+    for resource in [&*CORE_EVENTS, &*CONFIG_MAPS] {
+        list_of_before(ctx, resource, old).await?;
+        watch_of_before(ctx, resource, old).await?;
+    }
+    Ok(())
+}
+
+fn is_cached(resource: &Resource) -> bool {
+    resource.plural != "events"
+}
+
+async fn list_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
+    let query = format!("resourceVersion={old}&resourceVersionMatch=Exact");
+    let answer = ctx.try_list(resource, &query).await?;
+    if answer.is(410, "Expired") {
+        ctx.count("expired", 1);
+        return Ok(());
+    }
+    let what = format!("the list of {} at {old}, from before the compaction", resource.plural);
+    expect!(is_cached(resource) && answer.status == 200, "{what} was answered {answer}");
+    let mut state = BTreeMap::new();
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    for revision in ctx.recorder(resource).changes_below(&prefix) {
+        if revision.rev.cast_unsigned() <= old {
+            match revision.kind {
+                Change::Put => state.insert(revision.key.to_string(), revision.rev.cast_unsigned()),
+                Change::Delete => state.remove(&*revision.key),
+            };
+        }
+    }
+    let list = answer.object()?;
+    expect_eq!(list.rv(), old, "the resource version of {what}");
+    let key = |name: &str| format!("{prefix}{name}");
+    let seen: BTreeMap<String, u64> = list.items().iter().map(|item| (key(item.name()), item.rv())).collect();
+    expect_eq!(seen, state, "what is in {what}");
+    ctx.count("served from a snapshot", 1);
+    Ok(())
+}
+
+async fn watch_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
+    let seen = first_of(ctx, Transport::Http2, resource, &WatchOptions::after(old)).await?;
+    let what = format!("the watch of {} from {old}, from before the compaction,", resource.plural);
+    let rv = match seen {
+        First::Expired => {
+            ctx.count("expired", 1);
+            return Ok(());
+        }
+        First::Change(rv) => rv,
+        First::Other(other) => return Err(Stop::failed(format!("{what} {other}"))),
+    };
+    expect!(is_cached(resource), "{what} was not refused: it began with {rv}");
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    let changes = ctx.recorder(resource).changes_below(&prefix);
+    let next = changes.iter().map(|revision| revision.rev.cast_unsigned()).find(|rev| *rev > old);
+    expect_eq!(Some(rv), next, "the first event of {what}");
+    ctx.count("served from the cache", 1);
+    Ok(())
+}
+
+/// What a watch begins with.
+enum First {
+    Expired,
+    /// An event, by its resource version.
+    Change(u64),
+    /// What may not be, in words.
+    Other(String),
+}
+
+async fn first_of(ctx: &Ctx, transport: Transport, resource: &Resource, options: &WatchOptions) -> Result<First, Stop> {
+    let mut watch = match ctx.try_watch(transport, resource, options).await? {
+        Err(refusal) if refusal.status == 410 => return Ok(First::Expired),
+        Err(refusal) => return Ok(First::Other(format!("was refused: {refusal}"))),
+        Ok(watch) => watch,
+    };
+    let limit = ctx.limit(10.0);
+    Ok(match watch.poll(limit).await? {
+        Next::Event(event) => match &event.frame.kind {
+            FrameKind::Error { code: 410, .. } => First::Expired,
+            FrameKind::Error { code, reason, message } => {
+                First::Other(format!("got the error {code} {reason}: {message}"))
+            }
+            _ => First::Change(event.frame.rv),
+        },
+        Next::End => First::Other("was answered 200, and its stream ended without an event".into()),
+        Next::Nothing => First::Other(format!("was answered 200 and then nothing for {:.0} s", limit.as_secs_f64())),
+    })
+}
+
+/// Watches of each kind, opened at the same time: whether the refusal is lost is a matter of luck.
+const OF_EACH: usize = 8;
+
+async fn no_silent_close(ctx: &Ctx) -> Verdict {
+    let namespace = ctx.namespace().await?.to_owned();
+    let sample = |id: &str| load::sample(&namespace, &CORE_EVENTS, "a", id);
+    let first = ctx.create(&CORE_EVENTS, &sample("1")).await?;
+    let second = ctx.update(&CORE_EVENTS, &first.clone().with("message", "2")).await?;
+    ctx.update(&CORE_EVENTS, &second.with("message", "3")).await?;
+    ctx.compact(&CORE_EVENTS, ctx.store(&CORE_EVENTS).revision().await?).await?;
+    let from = WatchOptions::after(first.rv());
+    let kinds = [from.clone(), from.clone().bookmarks(), from.labels("a=b")];
+    let all = kinds.iter().flat_map(|options| TRANSPORTS.map(|transport| (options, transport)));
+    let all = all.flat_map(|one| [one; OF_EACH]).map(|(options, transport)| async move {
+        let what = || format!("the watch with `{}` over {}", options.query(), transport.name());
+        match first_of(ctx, transport, &CORE_EVENTS, options).await? {
+            First::Expired => ctx.count("told that it is expired", 1),
+            First::Change(rv) => return Err(Stop::failed(format!("{} began with {rv}", what()))),
+            First::Other(other) => return Err(Stop::failed(format!("{} {other}", what()))),
+        }
+        Ok(())
+    });
+    try_join_all(all).await?;
+    Ok(())
+}

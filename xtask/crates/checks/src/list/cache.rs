@@ -1,0 +1,329 @@
+//! Which lists the watch cache answers, and that it answers them as the store would.
+
+use model::Level::Should;
+use model::Resource;
+use serde_json::json;
+
+use crate::list::params::{Token, read_token};
+use crate::support::list_metrics::Metrics;
+use crate::support::page::{fault_of_chain, list, next_query, sample, state_at, with_content};
+use suite::api::{MERGE_PATCH, Request, Response, query};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, DEFINITIONS, Object, config_map};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "list.consistent-from-cache",
+        place: here!(),
+        level: Should,
+        requirement: "A LIST without resourceVersion is answered from the watch cache, at a revision not before the last \
+                      acknowledged write of any type.",
+        source: "KEP-2340; apiserver pkg/storage/cacher/delegator.go (ShouldDelegateConsistentRead, \
+                 ConsistentReadTotal)",
+        observed: "Lists of a custom resource of the case's own, each after a write of another type, so that the cache has \
+                   to ask the store for progress. Each list RV must have reached the write. \
+                   apiserver_watch_cache_consistent_read_total must grow by one for each list, all of them successes and \
+                   nearly all without a fallback to the store.",
+        by_hand: "kubectl get --raw /metrics | grep apiserver_watch_cache_consistent_read_total; kubectl get --raw \
+                  /api/v1/configmaps >/dev/null; and again",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(consistent_from_cache),
+    },
+    Check {
+        id: "list.exact-from-cache",
+        place: here!(),
+        level: Should,
+        requirement: "LIST with Exact and LIST with continue, at revisions that the watch cache has a snapshot of, give the \
+                      same bytes from the snapshot as from the store, continue tokens aside, which are opaque.",
+        source: "KEP-4988; apiserver pkg/storage/cacher/watch_cache.go (waitAndListExactRV), delegator.go \
+                 (ShouldDelegateExactRV)",
+        observed: "A custom resource: Exact lists and pages are read from the snapshots; then its definition is changed, \
+                   which gives it a new cache without a past, and they are read again from the store. \
+                   apiserver_cache_list_total and apiserver_storage_list_total say who answered. ConfigMaps: the Exact \
+                   list must be, byte by byte, what is put together from Exact lists of one name each, which always come \
+                   from the store.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersionMatch=Exact&resourceVersion=N' \
+                  with --feature-gates=ListFromCacheSnapshot=true and =false",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::QuietNamespace]),
+        run: scenario!(exact_from_cache),
+    },
+];
+
+const CONSISTENT: &str = "apiserver_watch_cache_consistent_read_total";
+
+async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
+    const LISTS: u64 = 10;
+    let custom = own_kind(ctx, "consistents", "Consistent").await?;
+    Metrics::read(ctx).await?.need_gate("ConsistentListFromCache")?;
+    ctx.create(&custom, &sample(ctx, &custom, "a", "0").await?).await?;
+    let mut other = ctx.create(&CONFIG_MAPS, &config_map("other")).await?;
+    let before = Metrics::read(ctx).await?;
+    for number in 0..LISTS {
+        other = ctx.update(&CONFIG_MAPS, &with_content(other, &number.to_string())).await?;
+        let page = list(ctx, &custom, "").await?;
+        let acknowledged = other.rv();
+        expect!(
+            page.rv >= acknowledged,
+            "a list without resourceVersion has the list RV {}, {acknowledged} was acknowledged before",
+            page.rv
+        );
+        let stored = state_at(ctx, &custom, page.rv).await?;
+        let (at, fault) = (page.rv, fault_of_chain(&[page], &stored, None));
+        expect!(fault.is_none(), "a consistent list at {at}: {}", fault.unwrap_or_default());
+    }
+    let after = Metrics::read(ctx).await?;
+    let grown = |labels: &[(&str, &str)]| {
+        let labels = [of(&custom).as_slice(), labels].concat();
+        after.sum(CONSISTENT, &labels).saturating_sub(before.sum(CONSISTENT, &labels))
+    };
+    let good = grown(&[("success", "true"), ("fallback", "false")]);
+    let (all, fallbacks) = (grown(&[]), grown(&[("fallback", "true")]));
+    ctx.count("answered by the cache", good);
+    ctx.count("fallbacks to the store", fallbacks);
+    expect_eq!(all, LISTS, "growth of {CONSISTENT} by {LISTS} lists");
+    expect_eq!(grown(&[("success", "false")]), 0, "growth of {CONSISTENT}{{success=\"false\"}}");
+    // A machine may be so busy once that the cache does not catch up within 3 s.
+    expect!(
+        good * 2 > LISTS,
+        "only {good} of {LISTS} consistent lists came from the cache, {fallbacks} from the store"
+    );
+    Ok(())
+}
+
+/// A custom resource that only this case knows: what the server counts about it is the case's own doing.
+async fn own_kind(ctx: &Ctx, plural: &str, kind: &str) -> Result<Resource, Stop> {
+    ctx.define(&format!("{}.example.org", ctx.slug()), plural, kind).await
+}
+
+fn of(resource: &Resource) -> [(&str, &str); 2] {
+    [("group", &resource.group), ("resource", &resource.plural)]
+}
+
+const BY_CACHE: &str = "apiserver_cache_list_total";
+const BY_STORE: &str = "apiserver_storage_list_total";
+
+async fn exact_from_cache(ctx: &Ctx) -> Verdict {
+    Metrics::read(ctx).await?.need_gate("ListFromCacheSnapshot")?;
+    custom_snapshots(ctx).await?;
+    config_map_snapshots(ctx).await
+}
+
+/// The bytes of the same questions before and after the cache has lost its past.
+async fn custom_snapshots(ctx: &Ctx) -> Verdict {
+    let mut rounds = ctx.rounds("not all lists came from the cache, and again from the store");
+    loop {
+        let round = rounds.next()?;
+        let custom = own_kind(ctx, &format!("snapshots{round}"), &format!("Snapshot{round}")).await?;
+        if same_from_both(ctx, &custom).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// No, if the cache or the store did not answer all lists that it had to.
+async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, Stop> {
+    let questions = questions(ctx, custom).await?;
+    let start = Metrics::read(ctx).await?;
+    let from_cache = ask(ctx, custom, &questions).await?;
+    let middle = Metrics::read(ctx).await?;
+    renew_cache(ctx, custom).await?;
+    let renewed = Metrics::read(ctx).await?;
+    let from_store = ask(ctx, custom, &questions).await?;
+    let end = Metrics::read(ctx).await?;
+    let grown =
+        |from: &Metrics, to: &Metrics, name| to.sum(name, &of(custom)).saturating_sub(from.sum(name, &of(custom)));
+    let all = questions.len() as u64;
+    let by = |name| (grown(&start, &middle, name), grown(&renewed, &end, name));
+    let (by_store, by_cache) = (by(BY_STORE), by(BY_CACHE));
+    // The server asks its store for the current revision by a list of one object (GetCurrentResourceVersion), which counts
+    // too: one more than ours was seen before and after the renewal, on slow machines. How many the cache answered tells of
+    // ours alone.
+    if by_store.1 < all || by_cache != (all, 0) {
+        return Ok(false);
+    }
+    for ((query, cache), store) in questions.iter().zip(&from_cache).zip(&from_store) {
+        if let Some(fault) = first_difference(&with_read_token(cache), &with_read_token(store)) {
+            return Err(Stop::Failed {
+                message: format!("list of {} with `{query}`: {fault}", custom.plural),
+                evidence: vec![format!("from a snapshot: {cache}"), format!("from the store: {store}")],
+            });
+        }
+        ctx.count("bytes compared", cache.body.len() as u64);
+    }
+    Ok(true)
+}
+
+/// The body with the continue token as what it says: the cache writes the key with a slash at its beginning, the store
+/// without, and both are taken alike.
+fn with_read_token(answer: &Response) -> Vec<u8> {
+    let text = String::from_utf8_lossy(&answer.body);
+    let list = Object(answer.json());
+    match read_token(list.meta("continue")) {
+        Some(Token { text: token, rv, start }) => {
+            text.replace(&token, &format!("{rv} {}", start.trim_start_matches('/'))).into_bytes()
+        }
+        None => text.into_owned().into_bytes(),
+    }
+}
+
+/// Lists at every revision of a short history: whole, limited, selected, and the pages behind each.
+async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, Stop> {
+    let mut revisions = Vec::new();
+    for name in ["a", "b", "c"] {
+        let object = sample(ctx, resource, name, "0").await?.with("metadata.labels.l", name);
+        let object =
+            object.with("spec", json!({"text": "<&>\u{2028}é", "number": 1.5, "large": 9_007_199_254_740_993_u64}));
+        revisions.push(ctx.create(resource, &object).await?.rv());
+    }
+    let b = ctx.get(resource, "b").await?;
+    revisions.push(ctx.update(resource, &with_content(b, "1")).await?.rv());
+    ctx.delete(resource, "a").await?;
+    revisions.push(ctx.create(resource, &sample(ctx, resource, "d", "0").await?).await?.rv());
+    let mut questions = Vec::new();
+    for rv in revisions {
+        let exact = format!("resourceVersion={rv}&resourceVersionMatch=Exact");
+        questions.extend([exact.clone(), format!("{exact}&limit=1"), format!("{exact}&labelSelector=l%3Db")]);
+        let page = list(ctx, resource, &format!("{exact}&limit=1")).await?;
+        if !page.token.is_empty() {
+            questions.push(next_query(1, &page.token));
+            questions.push(query(&[("continue", &page.token)]));
+        }
+    }
+    ctx.count("lists", questions.len() as u64);
+    Ok(questions)
+}
+
+async fn ask(ctx: &Ctx, resource: &Resource, questions: &[String]) -> Result<Vec<Response>, Stop> {
+    let mut answers = Vec::new();
+    for query in questions {
+        let answer = ctx.try_list(resource, query).await?;
+        expect!(answer.status == 200, "list of {} with `{query}` was answered {answer}", resource.plural);
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+/// Changes the definition, for which the server makes new storage, and waits until a list has a later object: the old
+/// storage still serves for a moment, and its cache would still have a past.
+async fn renew_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
+    let name = format!("{}.{}", resource.plural, resource.group);
+    let columns = json!([{"name": "Text", "type": "string", "jsonPath": ".spec.text"}]);
+    let patch = json!([{"op": "add", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns}]);
+    ctx.try_patch(&DEFINITIONS, &name, suite::api::JSON_PATCH, &patch, "").await?.object()?;
+    // Only the new storage has the column.
+    let table = Request::get(resource.path(Some(ctx.namespace().await?))).accept(TABLE);
+    suite::wait::until("the new column", ctx.limit(30.0), std::time::Duration::from_millis(100), || async {
+        let answer = ctx.send(&table).await?;
+        let columns = answer.json()["columnDefinitions"].take();
+        let there = columns.as_array().is_some_and(|all| all.iter().any(|column| column["name"] == "Text"));
+        Ok(if there { Ok(()) } else { Err(answer.to_string()) })
+    })
+    .await
+}
+
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+
+/// The Exact list of ConfigMaps, and the same put together from lists of one name, which no snapshot serves
+/// (`ShouldDelegateExactRV`: "Not Recursive is not supported").
+async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+    let mut last = 0;
+    for name in NAMES {
+        last = ctx.create(&CONFIG_MAPS, &config_map(name).with("data.text", "<&>\u{2028}é\"\\")).await?.rv();
+    }
+    let before = Metrics::read(ctx).await?.sum(BY_CACHE, &of(&CONFIG_MAPS));
+    ctx.try_patch(&CONFIG_MAPS, "b", MERGE_PATCH, &json!({"data": {"text": null}}), "").await?.object()?;
+    let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
+    let whole = ctx.try_list(&CONFIG_MAPS, &exact).await?;
+    let after = Metrics::read(ctx).await?.sum(BY_CACHE, &of(&CONFIG_MAPS));
+    expect!(after > before, "{BY_CACHE} of ConfigMaps has not grown by an Exact list");
+    let mut single = Vec::new();
+    for name in NAMES {
+        single.push(ctx.try_list(&CONFIG_MAPS, &format!("{exact}&fieldSelector=metadata.name%3D{name}")).await?);
+    }
+    let bodies: Vec<&[u8]> = single.iter().map(|answer| &answer.body[..]).collect();
+    let joined =
+        joined(&bodies).ok_or_else(|| Stop::failed(format!("a list of one name is no list: {}", single[0])))?;
+    if let Some(fault) = first_difference(&whole.body, &joined) {
+        let stored = format!("from the store: {}", String::from_utf8_lossy(&joined));
+        let message = format!("list of ConfigMaps with `{exact}`: {fault}");
+        return Err(Stop::Failed { message, evidence: vec![format!("from a snapshot: {whole}"), stored] });
+    }
+    ctx.count("bytes compared", joined.len() as u64);
+    Ok(())
+}
+
+/// One list body from several of the same list RV: the first one's head, and the items of all.
+fn joined(bodies: &[&[u8]]) -> Option<Vec<u8>> {
+    const ITEMS: &str = "\"items\":[";
+    let texts: Option<Vec<&str>> = bodies.iter().map(|body| std::str::from_utf8(body).ok()).collect();
+    let parts: Option<Vec<(&str, &str)>> = texts?.iter().map(|text| text.split_once(ITEMS)).collect();
+    let parts = parts?;
+    let (head, _) = parts.first()?;
+    let items: Option<Vec<&str>> = parts.iter().map(|(_, rest)| rest.strip_suffix("]}\n")).collect();
+    Some(format!("{head}{ITEMS}{}]}}\n", items?.join(",")).into_bytes())
+}
+
+/// Where two bodies part, with some bytes of both.
+pub(crate) fn first_difference(seen: &[u8], expected: &[u8]) -> Option<String> {
+    let at = seen.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(seen.len().min(expected.len()));
+    if at == seen.len() && at == expected.len() {
+        return None;
+    }
+    let near = |bytes: &[u8]| {
+        String::from_utf8_lossy(&bytes[at.saturating_sub(20).min(bytes.len())..(at + 20).min(bytes.len())]).into_owned()
+    };
+    let sizes = (seen.len(), expected.len());
+    Some(format!(
+        "bodies of {} and {} bytes part at byte {at}: {:?}, {:?}",
+        sizes.0,
+        sizes.1,
+        near(seen),
+        near(expected)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_compared_by_what_they_say() {
+        let answer = |token: &str| {
+            let body = json!({"metadata": {"continue": token}}).to_string();
+            with_read_token(&Response { status: 200, headers: http::HeaderMap::new(), body: body.into() })
+        };
+        // {"v":"meta.k8s.io/v1","rv":669,"start":"/a\u0000"}, and without the slash, and with another key.
+        let [slash, plain, other] = [
+            "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NjY5LCJzdGFydCI6Ii9hXHUwMDAwIn0",
+            "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NjY5LCJzdGFydCI6ImFcdTAwMDAifQ",
+            "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NjY5LCJzdGFydCI6ImJcdTAwMDAifQ",
+        ];
+        assert_eq!(answer(slash), answer(plain));
+        assert_ne!(answer(plain), answer(other));
+    }
+
+    #[test]
+    fn lists_are_joined_by_their_items() {
+        let one = br#"{"kind":"L","metadata":{"resourceVersion":"7"},"items":[{"a":1}]}"#;
+        let one = [one.as_slice(), b"\n"].concat();
+        let two = String::from_utf8(one.clone()).unwrap().replace("{\"a\":1}", "{\"b\":[]}");
+        let all = joined(&[&one, two.as_bytes()]).unwrap();
+        let expected = b"{\"kind\":\"L\",\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[{\"a\":1},{\"b\":[]}]}\n";
+        assert_eq!(first_difference(&all, expected), None);
+        assert_eq!(joined(&[b"{}"]), None);
+    }
+
+    #[test]
+    fn bodies_part_at_their_first_difference() {
+        assert_eq!(first_difference(b"abc", b"abc"), None);
+        for (seen, expected, at) in [("abc", "abd", 2), ("ab", "abc", 2), ("", "a", 0), ("abc", "ab", 2)] {
+            let fault = first_difference(seen.as_bytes(), expected.as_bytes()).unwrap();
+            assert!(fault.contains(&format!("byte {at}:")), "{fault}");
+        }
+    }
+}

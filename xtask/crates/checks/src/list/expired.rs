@@ -1,0 +1,348 @@
+//! Lists at revisions that are no more, or not yet: compaction, expired continue tokens, the future.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use model::Level::Must;
+use model::{Action, Resource};
+
+use crate::rv::reads::has_waited;
+use crate::rv::too_large::fault_of_too_large;
+use crate::support::page::{
+    Entry, Page, fault_of_chain, fault_of_items, follow, kinds, list, next_query, sample, show, state_at, with_content,
+};
+use suite::api::Response;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "list.exact-410",
+        place: here!(),
+        level: Must,
+        requirement: "LIST with Exact at a revision older than the compacted one is answered 410 Expired, at a future \
+                      revision 504 with the cause ResourceVersionTooLarge, and never with the current list.",
+        source: "kubernetes.io API concepts (resourceVersionMatch); apiserver pkg/storage/etcd3/errors.go, store.go \
+                 (GetList), pkg/storage/cacher/delegator.go; kine#215",
+        observed: "The store is compacted. Until the server has noticed it, it may still answer from a snapshot of its \
+                   cache, but then with the right state; Events, which no cache serves, expire at once. After a restart \
+                   of the apiserver, whose cache then begins behind the compaction, the revision before the compacted \
+                   one is refused and the compacted one itself is served. A future revision is refused by the store at \
+                   once and without retryAfterSeconds, and by the cache, which since 1.34 serves Exact lists, after 3 s \
+                   and with retryAfterSeconds 1.",
+        by_hand: "etcdctl compact $(etcdctl get x -w json | jq .header.revision); restart kube-apiserver; kubectl get \
+                  --raw '/api/v1/namespaces/default/configmaps?resourceVersionMatch=Exact&resourceVersion=1'",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(exact_410),
+    },
+    Check {
+        id: "list.continue-expired",
+        place: here!(),
+        level: Must,
+        requirement: "A continue token whose revision was compacted is answered 410 Expired with a new token in \
+                      metadata.continue; the list that follows it goes on behind the last key and shows the current \
+                      state.",
+        source: "KEP-365; apiserver pkg/storage/etcd3/errors.go (handleCompactedErrorForPaging)",
+        observed: "A first page, changes to what comes before and after its end, compaction. Until the server has noticed \
+                   it, it may still answer from a snapshot of its cache, but then with the right state; after a restart \
+                   of the apiserver the token must be refused. The pages from the new token must be what the store has \
+                   behind the first page's last key at their own list RV, which the last change is part of.",
+        by_hand: "t=$(kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1' | jq -r .metadata.continue); \
+                  etcdctl compact ...; restart kube-apiserver; kubectl get --raw \
+                  \"/api/v1/namespaces/default/configmaps?limit=1&continue=$t\" (410, with a new token)",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        run: scenario!(continue_expired),
+    },
+];
+
+/// The refusal of an expired continue token (inconsistentContinue in etcd3/errors.go).
+const INCONSISTENT: &str = "The provided continue parameter is too old to display a consistent list result. You can \
+    start a new list without the continue parameter, or use the continue token in this response to retrieve the \
+    remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were \
+    created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+const LIST_TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
+
+/// A resource with its state at a revision that will be compacted.
+struct Past {
+    resource: Resource,
+    rv: u64,
+    state: Vec<Entry>,
+}
+
+async fn exact_410(ctx: &Ctx) -> Verdict {
+    let mut pasts = Vec::new();
+    for resource in kinds(ctx).await? {
+        let past = make_past(ctx, resource).await?;
+        let page = list(ctx, &past.resource, &exact(past.rv)).await?;
+        expect_eq!(
+            show(&page.items),
+            show(&past.state),
+            "{} at {} before the compaction",
+            past.resource.plural,
+            past.rv
+        );
+        pasts.push(past);
+    }
+    let compacted = compact(ctx, &pasts[0].resource).await?;
+    for past in &pasts {
+        old_state_or_expired(ctx, past).await?;
+    }
+    // All at the same time: the cache takes 3 s for each.
+    futures::future::try_join_all(pasts.iter().map(|past| future(ctx, &past.resource))).await?;
+    restart_apiserver(ctx, pasts.iter().map(|past| &past.resource)).await?;
+    for Past { resource, rv, .. } in &pasts {
+        for too_old in [*rv, compacted - 1] {
+            let answer = ctx.try_list(resource, &exact(too_old)).await?;
+            if let Some(fault) = fault_of_expired(&answer, LIST_TOO_OLD) {
+                return Err(Stop::failed(format!(
+                    "list of {} at {too_old}, compacted up to {compacted}: {fault}; the answer was {answer}",
+                    resource.plural
+                )));
+            }
+            ctx.count("expired", 1);
+        }
+        let page = list(ctx, resource, &exact(compacted)).await?;
+        judge_exact(ctx, resource, compacted, &page).await?;
+    }
+    Ok(())
+}
+
+fn exact(rv: u64) -> String {
+    format!("resourceVersion={rv}&resourceVersionMatch=Exact")
+}
+
+/// Three objects, and changes after the revision that is kept in mind.
+async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, Stop> {
+    let mut last = None;
+    for name in ["a", "b", "c"] {
+        last = Some(ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
+    }
+    let object = last.expect("three objects were created");
+    let rv = object.rv();
+    let state = state_at(ctx, &resource, rv).await?;
+    ctx.update(&resource, &with_content(object, "1")).await?;
+    ctx.delete(&resource, "b").await?;
+    ctx.create(&resource, &sample(ctx, &resource, "d", "0").await?).await?;
+    Ok(Past { resource, rv, state })
+}
+
+/// Compacts everything but the present state; gives the compacted revision, which can still be read.
+async fn compact(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
+    let revision = ctx.store(resource).revision().await?;
+    ctx.compact(resource, revision).await?;
+    ctx.count("compactions", 1);
+    Ok(revision.cast_unsigned())
+}
+
+/// Restarts the apiserver and waits until its caches serve these resources again.
+async fn restart_apiserver<'a>(ctx: &Ctx, resources: impl Iterator<Item = &'a Resource>) -> Verdict {
+    ctx.control("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
+    for resource in resources {
+        ctx.wait_until_served(resource).await?;
+    }
+    Ok(())
+}
+
+/// Right after a compaction that the server did not make itself: its caches may have kept the state, the store has not.
+async fn old_state_or_expired(ctx: &Ctx, past: &Past) -> Verdict {
+    let Past { resource, rv, state } = past;
+    let answer = ctx.try_list(resource, &exact(*rv)).await?;
+    let what = format!("list of {} at {rv} right after the compaction", resource.plural);
+    let cached = resource.plural != "events";
+    if !cached || answer.status != 200 {
+        let fault = fault_of_expired(&answer, LIST_TOO_OLD);
+        expect!(fault.is_none(), "{what}: {}; the answer was {answer}", fault.unwrap_or_default());
+        ctx.count("expired", 1);
+        return Ok(());
+    }
+    let page = Page::read(&answer.object()?, resource, &ctx.profile().prefix).map_err(Stop::failed)?;
+    expect_eq!(page.rv, *rv, "list RV of the {what}");
+    let fault = fault_of_items(&page.items, state);
+    expect!(fault.is_none(), "{what}: {}", fault.unwrap_or_default());
+    ctx.count("served from a snapshot", 1);
+    Ok(())
+}
+
+async fn future(ctx: &Ctx, resource: &Resource) -> Verdict {
+    let before = ctx.store(resource).revision().await?.cast_unsigned();
+    let n = before + 1_000_000;
+    let begin = Instant::now();
+    let answer = ctx.try_list(resource, &exact(n)).await?;
+    let time = begin.elapsed();
+    let after = ctx.store(resource).revision().await?.cast_unsigned();
+    let cached = resource.plural != "events";
+    // The cache may be a little behind the store, which is not the point here.
+    let oldest = if cached { 1 } else { before };
+    if let Some(fault) = fault_of_too_large(&answer, n, oldest..=after, cached) {
+        return Err(Stop::failed(format!(
+            "list of {} with Exact at {n}, which is in the future: {fault}; the answer was {answer}",
+            resource.plural
+        )));
+    }
+    expect!(!cached || has_waited(time), "the cache refused {n} after {time:?}, not after 3 s");
+    ctx.count("future revisions", 1);
+    Ok(())
+}
+
+async fn judge_exact(ctx: &Ctx, resource: &Resource, rv: u64, page: &Page) -> Verdict {
+    expect_eq!(page.rv, rv, "list RV of {} with Exact at the compacted revision", resource.plural);
+    let stored = state_at(ctx, resource, rv).await?;
+    match fault_of_items(&page.items, &stored) {
+        Some(fault) => Err(Stop::failed(format!("list of {} with Exact at {rv}: {fault}", resource.plural))),
+        None => Ok(()),
+    }
+}
+
+fn fault_of_expired(answer: &Response, message: &str) -> Option<String> {
+    if !answer.is(410, "Expired") {
+        return Some("no 410 Expired".into());
+    }
+    (answer.message() != message).then(|| format!("the message is {:?}, not {message:?}", answer.message()))
+}
+
+/// The first page of a chain, whose token will expire.
+struct Begun {
+    resource: Resource,
+    page: Page,
+    /// The whole state at the page's revision.
+    state: Vec<Entry>,
+    /// The resource version of the last change.
+    last_change: u64,
+}
+
+const LIMIT: usize = 2;
+
+async fn continue_expired(ctx: &Ctx) -> Verdict {
+    let mut chains = Vec::new();
+    for resource in kinds(ctx).await? {
+        chains.push(begin_chain(ctx, resource).await?);
+    }
+    compact(ctx, &chains[0].resource).await?;
+    for begun in &chains {
+        old_page_or_expired(ctx, begun).await?;
+    }
+    restart_apiserver(ctx, chains.iter().map(|begun| &begun.resource)).await?;
+    for begun in &chains {
+        let answer = ctx.try_list(&begun.resource, &next_query(LIMIT, &begun.page.token)).await?;
+        go_on(ctx, begun, &answer).await?;
+    }
+    Ok(())
+}
+
+async fn begin_chain(ctx: &Ctx, resource: Resource) -> Result<Begun, Stop> {
+    let mut objects = BTreeMap::new();
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        objects.insert(name, ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
+    }
+    let page = list(ctx, &resource, &format!("limit={LIMIT}")).await?;
+    expect!(!page.token.is_empty(), "page 1 of {} with limit={LIMIT} has no continue token", resource.plural);
+    let state = state_at(ctx, &resource, page.rv).await?;
+    ctx.delete(&resource, "c").await?;
+    ctx.create(&resource, &sample(ctx, &resource, "aa", "0").await?).await?;
+    ctx.create(&resource, &sample(ctx, &resource, "cc", "0").await?).await?;
+    let changed = with_content(objects.remove("e").expect("e was created"), "1");
+    let last_change = ctx.update(&resource, &changed).await?.rv();
+    Ok(Begun { resource, page, state, last_change })
+}
+
+/// The old token right after the compaction: the next page of the old state, or the refusal.
+async fn old_page_or_expired(ctx: &Ctx, begun: &Begun) -> Verdict {
+    let answer = ctx.try_list(&begun.resource, &next_query(LIMIT, &begun.page.token)).await?;
+    if begun.resource.plural == "events" || answer.status != 200 {
+        return go_on(ctx, begun, &answer).await;
+    }
+    let second = Page::read(&answer.object()?, &begun.resource, &ctx.profile().prefix).map_err(Stop::failed)?;
+    let mut pages = vec![begun.page.clone()];
+    pages.extend(follow(ctx, &begun.resource, LIMIT, second).await?);
+    match fault_of_chain(&pages, &begun.state, Some(LIMIT)) {
+        Some(fault) => Err(Stop::failed(format!("chain of {} after compaction: {fault}", begun.resource.plural))),
+        None => {
+            ctx.count("served from a snapshot", 1);
+            Ok(())
+        }
+    }
+}
+
+/// The refusal must carry a token with which the list goes on.
+async fn go_on(ctx: &Ctx, begun: &Begun, refusal: &Response) -> Verdict {
+    let plural = &begun.resource.plural;
+    if let Some(fault) = fault_of_expired(refusal, INCONSISTENT) {
+        return Err(Stop::failed(format!("expired token of {plural}: {fault}; the answer was {refusal}")));
+    }
+    let status = refusal.json();
+    let token = status["metadata"]["continue"].as_str().unwrap_or_default();
+    expect!(!token.is_empty(), "the refusal of the expired token of {plural} has no new token: {refusal}");
+    expect!(token != begun.page.token, "the refusal of the expired token of {plural} gives the same token again");
+    let page = list(ctx, &begun.resource, &next_query(LIMIT, token)).await?;
+    let pages = follow(ctx, &begun.resource, LIMIT, page).await?;
+    let now = state_at(ctx, &begun.resource, pages[0].rv).await?;
+    ctx.count("tokens replaced", 1);
+    match fault_of_rest(&pages, begun, &now) {
+        Some(fault) => Err(Stop::failed(format!("list of {plural} from the new token: {fault}"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether the pages are what `now` has behind the first page's last key.
+fn fault_of_rest(pages: &[Page], begun: &Begun, now: &[Entry]) -> Option<String> {
+    let at = pages.first().map_or(0, |page| page.rv);
+    if at < begun.last_change {
+        return Some(format!("its list RV is {at}, the last change was acknowledged at {}", begun.last_change));
+    }
+    let Some((last_key, _)) = begun.page.items.last() else { return Some("page 1 had no items".into()) };
+    let rest: Vec<Entry> = now.iter().filter(|(key, _)| key > last_key).cloned().collect();
+    fault_of_chain(pages, &rest, Some(LIMIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use suite::object::CONFIG_MAPS;
+
+    #[test]
+    fn an_expired_list_is_refused_by_code_reason_and_message() {
+        let fault = |status: u16, reason: &str, message: &str| {
+            let body = json!({"kind": "Status", "reason": reason, "message": message}).to_string();
+            fault_of_expired(&Response { status, headers: http::HeaderMap::new(), body: body.into() }, LIST_TOO_OLD)
+        };
+        assert_eq!(fault(410, "Expired", "The resourceVersion for the provided list is too old."), None);
+        assert!(fault(410, "Gone", LIST_TOO_OLD).is_some());
+        assert!(fault(400, "Expired", LIST_TOO_OLD).is_some());
+        assert!(fault(200, "", "").is_some());
+        assert!(fault(410, "Expired", "too old resource version: 3").is_some());
+        assert!(fault(410, "Expired", INCONSISTENT).is_some());
+    }
+
+    #[test]
+    fn a_list_goes_on_behind_the_last_key_with_the_current_state() {
+        let entries = |text: &str| -> Vec<Entry> {
+            let words = text.split_whitespace().map(|word| word.split_once('@').unwrap());
+            words.map(|(key, rv)| (format!("/r/{key}"), rv.parse().unwrap())).collect()
+        };
+        let page = |rv, items: &str, token: &str| Page { rv, items: entries(items), token: token.into() };
+        let begun = Begun {
+            resource: CONFIG_MAPS.clone(),
+            page: page(6, "a@1 b@2", "old"),
+            state: entries("a@1 b@2 c@3 d@4 e@5 f@6"),
+            last_change: 10,
+        };
+        let now = entries("a@1 aa@8 b@2 cc@9 d@4 e@10 f@6");
+        let fault = |pages: &[Page]| fault_of_rest(pages, &begun, &now);
+        assert_eq!(fault(&[page(11, "cc@9 d@4", "t"), page(11, "e@10 f@6", "")]), None);
+        for (name, pages) in [
+            ("the old state", [page(6, "c@3 d@4", "t"), page(6, "e@5 f@6", "")]),
+            ("the old state under a new list RV", [page(11, "c@3 d@4", "t"), page(11, "e@5 f@6", "")]),
+            ("from the start", [page(11, "a@1 aa@8", "t"), page(11, "b@2 cc@9", "t")]),
+            ("one key too early", [page(11, "b@2 cc@9", "t"), page(11, "d@4 e@10", "t")]),
+            ("one key too late", [page(11, "d@4 e@10", "t"), page(11, "f@6", "")]),
+            ("an end too early", [page(11, "cc@9 d@4", "t"), page(11, "e@10", "")]),
+            ("two revisions", [page(11, "cc@9 d@4", "t"), page(12, "e@10 f@6", "")]),
+        ] {
+            assert!(fault(&pages).is_some(), "{name}");
+        }
+    }
+}

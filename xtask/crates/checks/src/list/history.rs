@@ -1,0 +1,41 @@
+//! Checks that judges decide: all recorded lists, compared with the recorded history of the store.
+
+use model::Level::Must;
+
+use suite::check::{Check, Requirement, Requires, Run};
+use suite::here;
+
+/// Every judged history is that of the flags every other profile starts from.
+const PROFILES: &[&str] = &["default"];
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "list.match-exact",
+        place: here!(),
+        level: Must,
+        requirement: "A LIST with resourceVersionMatch=Exact and resourceVersion=n names n and holds exactly the \
+                      objects, with their resource versions, that the store has at revision n.",
+        source: "KEP-2523; apiserver pkg/storage/testing (RunTestListResourceVersionMatch)",
+        observed: "Every recorded Exact list is compared with the recorded changes replayed to n.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?resourceVersion=n&resourceVersionMatch=Exact'; \
+                  etcdctl get --prefix /registry/configmaps/NS/ --rev=n -w json",
+        profiles: PROFILES,
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: Run::Judge,
+    },
+    Check {
+        id: "list.match-not-older",
+        place: here!(),
+        level: Must,
+        requirement: "A LIST with resourceVersionMatch=NotOlderThan and resourceVersion=n names n or a later revision \
+                      and shows the state of the prefix at the revision it names.",
+        source: "KEP-2523; Kubernetes API concepts, semantics for get and list",
+        observed: "Every recorded NotOlderThan list is compared with the recorded changes replayed to the revision that \
+                   the answer names.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?resourceVersion=n&resourceVersionMatch=NotOlderThan' \
+                  | jq .metadata.resourceVersion (n or more)",
+        profiles: PROFILES,
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: Run::Judge,
+    },
+];

@@ -1,0 +1,357 @@
+//! Every combination of a list's parameters asked of a live server; what must be answered is said by `list_rules`.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use futures::stream;
+use model::Level::Should;
+use model::Resource;
+
+use crate::support::list_rules::{
+    KINDS, Kept, Limit, Matching, Promise, Question, Selector, State, Version, promise, questions,
+};
+use crate::support::page::{Entry, Page, difference, sample, show, state_at, with_content};
+use suite::api::{Response, query};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "list.matrix",
+    place: here!(),
+    level: Should,
+    requirement: "Every combination of resourceVersion, resourceVersionMatch, limit, continue and selector is refused or \
+                  shows a state as the documentation says, and what is shown is the store's at the list's revision.",
+    source: "kubernetes.io API concepts (semantics for get and list); KEP-2523; KEP-365; apiserver \
+             pkg/storage/testing/store_tests.go (RunTestList)",
+    observed: "resourceVersion unset, 0, old, current, future and garbage; match unset, Exact and NotOlderThan; limit none, \
+               below and above the number of objects; with and without a token of a first page; selector none, label, \
+               field and name: 378 lists of ConfigMaps (cache), and the 108 without selector of Events (store), in a \
+               history with changes after each revision and each first page. The rules are a function apart. Each item \
+               must be in every field what its write was answered with.",
+    by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersion=N&limit=2&labelSelector=l%3Dyes'",
+    profiles: &["default"],
+    requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+    run: scenario!(matrix),
+}];
+
+const SMALL: usize = 2;
+const LARGE: usize = 500;
+/// Requests at the same time. Refusals of the future are all sent at once: each takes the cache 3 s.
+const AT_ONCE: usize = 8;
+
+/// A collection with a past.
+struct Scene {
+    resource: Resource,
+    old: u64,
+    current: u64,
+    future: u64,
+    /// Every state that an object had, as its write was answered.
+    written: BTreeMap<Entry, Object>,
+    first_pages: BTreeMap<Selector, Page>,
+}
+
+async fn matrix(ctx: &Ctx) -> Verdict {
+    for (resource, all) in [(&CONFIG_MAPS, true), (&CORE_EVENTS, false)] {
+        let scene = set(ctx, resource, if all { &SELECTORS } else { &SELECTORS[..1] }).await?;
+        let asked = questions().into_iter().filter(|question| all || question.selector == Selector::None);
+        let (future, others): (Vec<Question>, Vec<Question>) =
+            asked.partition(|question| matches!(promise(*question), Promise::Refused { status: 504, .. }));
+        let mut answers = ask(ctx, &scene, &future, future.len()).await?;
+        answers.extend(ask(ctx, &scene, &others, AT_ONCE).await?);
+        let mut states = BTreeMap::new();
+        for (question, answer) in &answers {
+            ctx.count(&promise(*question).kind(), 1);
+            judge(ctx, &scene, *question, answer, &mut states).await?;
+        }
+        ctx.count("states compared", states.len() as u64);
+    }
+    let counters = ctx.counters();
+    match KINDS.iter().find(|kind| !counters.contains_key(**kind)) {
+        Some(kind) => Err(Stop::Errored(anyhow::anyhow!("no combination was to be {kind}"))),
+        None => Ok(()),
+    }
+}
+
+/// Those with a second page.
+const SELECTORS: [Selector; 3] = [Selector::None, Selector::Label, Selector::Field];
+
+/// Objects are created; after the old revision, and again after the first pages, some are changed, lose or get the label,
+/// are deleted and created.
+async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<Scene, Stop> {
+    let mut writer = Writer { ctx, resource, written: BTreeMap::new(), living: BTreeMap::new() };
+    for (number, name) in ["a", "b", "c", "d", "e", "f", "g", "h"].into_iter().enumerate() {
+        writer.put(name, number % 2 == 0).await?;
+    }
+    let old = writer.put("h", true).await?;
+    writer.put("b", true).await?;
+    writer.put("c", false).await?;
+    writer.delete("e").await?;
+    writer.put("cc", true).await?;
+    let mut first_pages = BTreeMap::new();
+    for selector in selectors {
+        let pairs = [&[("limit", SMALL.to_string())], &selection(*selector)[..]].concat();
+        let page = crate::support::page::list(ctx, resource, &encode(&pairs)).await?;
+        expect!(!page.token.is_empty(), "the first page of {} with {pairs:?} has no token", resource.plural);
+        first_pages.insert(*selector, page);
+    }
+    writer.put("d", true).await?;
+    writer.put("g", false).await?;
+    writer.delete("f").await?;
+    let current = writer.put("b", true).await?;
+    let future = ctx.store(resource).revision().await?.cast_unsigned() + 1_000_000_000;
+    let scene = Scene { resource: resource.clone(), old, current, future, written: writer.written, first_pages };
+    let [then, now] = [state_at(ctx, resource, old).await?, state_at(ctx, resource, current).await?];
+    for selector in SELECTORS.into_iter().chain([Selector::Name]) {
+        if scene.selected(&then, selector)? == scene.selected(&now, selector)? {
+            let error = anyhow::anyhow!("the changes are none for the selector {selector:?}");
+            return Err(Stop::Errored(error));
+        }
+    }
+    Ok(scene)
+}
+
+struct Writer<'a> {
+    ctx: &'a Ctx,
+    resource: &'a Resource,
+    written: BTreeMap<Entry, Object>,
+    living: BTreeMap<&'static str, Object>,
+}
+
+impl Writer<'_> {
+    /// Creates or changes an object; gives its resource version.
+    async fn put(&mut self, name: &'static str, labelled: bool) -> Result<u64, Stop> {
+        let content = self.written.len().to_string();
+        let label = if labelled { "yes" } else { "no" };
+        let object = match self.living.remove(name) {
+            Some(object) => {
+                let object = with_content(object, &content).with("metadata.labels.l", label);
+                self.ctx.update(self.resource, &object).await?
+            }
+            None => {
+                let object = sample(self.ctx, self.resource, name, &content).await?.with("metadata.labels.l", label);
+                self.ctx.create(self.resource, &object).await?
+            }
+        };
+        let rv = object.rv();
+        self.written.insert((self.ctx.key(self.resource, name).await?, rv), object.clone());
+        self.living.insert(name, object);
+        Ok(rv)
+    }
+
+    async fn delete(&mut self, name: &str) -> Verdict {
+        self.ctx.delete(self.resource, name).await?;
+        self.living.remove(name);
+        Ok(())
+    }
+}
+
+fn selection(selector: Selector) -> Vec<(&'static str, String)> {
+    match selector {
+        Selector::None => vec![],
+        Selector::Label => vec![("labelSelector", "l=yes".into())],
+        Selector::Field => vec![("fieldSelector", "metadata.name!=a".into())],
+        Selector::Name => vec![("fieldSelector", "metadata.name=b".into())],
+    }
+}
+
+fn is_selected(object: &Object, selector: Selector) -> bool {
+    match selector {
+        Selector::None => true,
+        Selector::Label => object.0["metadata"]["labels"]["l"] == "yes",
+        Selector::Field => object.name() != "a",
+        Selector::Name => object.name() == "b",
+    }
+}
+
+fn encode(pairs: &[(&'static str, String)]) -> String {
+    let borrowed: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    query(&borrowed)
+}
+
+impl Scene {
+    /// The resource version that is sent.
+    fn version(&self, version: Version) -> Option<String> {
+        match version {
+            Version::Unset => None,
+            Version::Zero => Some("0".into()),
+            Version::Old => Some(self.old.to_string()),
+            Version::Current => Some(self.current.to_string()),
+            Version::Future => Some(self.future.to_string()),
+            Version::Garbage => Some("garbage".into()),
+        }
+    }
+
+    fn query(&self, question: Question) -> String {
+        let mut pairs = selection(question.selector);
+        pairs.extend(self.version(question.version).map(|version| ("resourceVersion", version)));
+        match question.matching {
+            Matching::Unset => {}
+            Matching::Exact => pairs.push(("resourceVersionMatch", "Exact".into())),
+            Matching::NotOlderThan => pairs.push(("resourceVersionMatch", "NotOlderThan".into())),
+        }
+        pairs.extend(limit_of(question.limit).map(|limit| ("limit", limit.to_string())));
+        if let Some(page) = self.first_page(question) {
+            pairs.push(("continue", page.token.clone()));
+        }
+        encode(&pairs)
+    }
+
+    fn first_page(&self, question: Question) -> Option<&Page> {
+        self.first_pages.get(&question.selector).filter(|_| question.continued)
+    }
+
+    /// What the selector lets through of a state.
+    fn selected(&self, stored: &[Entry], selector: Selector) -> Result<Vec<Entry>, Stop> {
+        let mut selected = Vec::new();
+        for entry in stored {
+            let object = self.written.get(entry).ok_or_else(|| {
+                Stop::Errored(anyhow::anyhow!("{}@{} was written by somebody else", entry.0, entry.1))
+            })?;
+            if is_selected(object, selector) {
+                selected.push(entry.clone());
+            }
+        }
+        Ok(selected)
+    }
+}
+
+fn limit_of(limit: Limit) -> Option<usize> {
+    match limit {
+        Limit::None => None,
+        Limit::Small => Some(SMALL),
+        Limit::Large => Some(LARGE),
+    }
+}
+
+type Answers = Vec<(Question, Response)>;
+
+async fn ask(ctx: &Ctx, scene: &Scene, questions: &[Question], at_once: usize) -> Result<Answers, Stop> {
+    let asked = stream::iter(questions.to_vec()).map(|question| async move {
+        let answer = ctx.try_list(&scene.resource, &scene.query(question)).await?;
+        anyhow::Ok((question, answer))
+    });
+    let answers: Vec<anyhow::Result<(Question, Response)>> = asked.buffered(at_once.max(1)).collect().await;
+    Ok(answers.into_iter().collect::<anyhow::Result<Answers>>()?)
+}
+
+async fn judge(
+    ctx: &Ctx,
+    scene: &Scene,
+    question: Question,
+    answer: &Response,
+    states: &mut BTreeMap<u64, Vec<Entry>>,
+) -> Verdict {
+    let what = || format!("list of {} with `{}`", scene.resource.plural, scene.query(question));
+    let (state, limit) = match promise(question) {
+        Promise::Refused { status, reason } => {
+            expect!(answer.is(status, reason), "{}: {status} {reason} is promised, it was answered {answer}", what());
+            return Ok(());
+        }
+        Promise::Answered { state, limit } => (state, limit),
+    };
+    expect!(answer.status == 200, "{}: {state:?} is promised, it was answered {answer}", what());
+    let list = answer.object()?;
+    let page = Page::read(&list, &scene.resource, &ctx.profile().prefix)
+        .map_err(|fault| Stop::failed(format!("{}: {fault}", what())))?;
+    if let Some(fault) = fault_of_revision(scene, question, state, page.rv) {
+        return Err(Stop::failed(format!("{}: {fault}", what())));
+    }
+    if let std::collections::btree_map::Entry::Vacant(new) = states.entry(page.rv) {
+        new.insert(state_at(ctx, &scene.resource, page.rv).await?);
+    }
+    let stored = states.get(&page.rv).map_or(&[][..], Vec::as_slice);
+    let last_sent = scene.first_page(question).and_then(|first| first.items.last()).map(|(key, _)| key);
+    let rest: Vec<Entry> = stored.iter().filter(|(key, _)| last_sent.is_none_or(|last| key > last)).cloned().collect();
+    let selected = scene.selected(&rest, question.selector)?;
+    let binding = limit_of(question.limit).filter(|_| limit != Kept::NoLimit);
+    let mut fault = fault_of_page(&page, &selected, &rest, binding);
+    if fault.is_some() && limit == Kept::AtWill {
+        fault = fault_of_page(&page, &selected, &rest, None);
+    }
+    let fault =
+        fault.or_else(|| list.items().iter().zip(&page.items).find_map(|(item, entry)| content(scene, item, entry)));
+    match fault {
+        Some(fault) => Err(Stop::Failed {
+            message: format!("{} was answered at {}: {fault}", what(), page.rv),
+            evidence: vec![format!("list: {}", show(&page.items)), format!("to be listed: {}", show(&selected))],
+        }),
+        None => Ok(()),
+    }
+}
+
+fn fault_of_revision(scene: &Scene, question: Question, state: State, at: u64) -> Option<String> {
+    let asked = match question.version {
+        Version::Old => scene.old,
+        Version::Current => scene.current,
+        _ => 0,
+    };
+    let first = scene.first_page(question).map_or(0, |page| page.rv);
+    let (good, promised) = match state {
+        State::Any => (true, String::new()),
+        State::Latest => (at >= scene.current, format!("not before {}, the last write", scene.current)),
+        State::NotOlder => (at >= asked, format!("not before {asked}")),
+        State::Exact => (at == asked, format!("exactly {asked}")),
+        State::FirstPage => (at == first, format!("that of the first page, {first}")),
+    };
+    (!good).then(|| format!("its list RV is {at}; promised is {promised}"))
+}
+
+/// Whether a page shows the beginning of `selected`, up to the limit, with a token if there is more. `rest` is everything
+/// from the page's beginning on: as long as something lies behind the page, selected or not, a token is no fault.
+fn fault_of_page(page: &Page, selected: &[Entry], rest: &[Entry], limit: Option<usize>) -> Option<String> {
+    let sent = limit.map_or(selected.len(), |limit| limit.min(selected.len()));
+    if page.items != selected[..sent] {
+        return Some(format!("{sent} of {} items should be listed", selected.len()));
+    }
+    let (has, must) = (!page.token.is_empty(), sent < selected.len());
+    if must && !has {
+        return Some(format!("{} items follow and there is no token", selected.len() - sent));
+    }
+    let full = limit == Some(page.items.len());
+    let may = full && page.items.last() != rest.last();
+    (has && !may).then(|| "there is a token although nothing follows".to_owned())
+}
+
+fn content(scene: &Scene, item: &Object, entry: &Entry) -> Option<String> {
+    let bare = |object: &Object| object.clone().without("kind").without("apiVersion").0;
+    let written = scene.written.get(entry)?;
+    difference(&bare(item), &bare(written)).map(|fault| format!("in {}, {fault}", item.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_the_beginning_of_what_is_selected() {
+        let entry = |name: &str| -> Entry { (format!("/r/{name}"), 1) };
+        let rest: Vec<Entry> = ["a", "b", "c", "d"].map(entry).into();
+        let selected: Vec<Entry> = ["a", "b", "c"].map(entry).into();
+        let fault = |text: &str, selected: &[Entry], limit: Option<usize>| {
+            let items = text.trim_end_matches('+').split_whitespace().map(entry).collect();
+            let page = Page { rv: 7, items, token: if text.ends_with('+') { "t" } else { "" }.into() };
+            fault_of_page(&page, selected, &rest, limit).is_some()
+        };
+        assert!(!fault("a b c", &selected, None));
+        assert!(!fault("a b +", &selected, Some(2)));
+        assert!(!fault("a b c", &selected, Some(3)), "a token is not needed where nothing selected follows");
+        assert!(!fault("a b c +", &selected, Some(3)), "but it may be there");
+        assert!(!fault("a b c d", &rest, Some(4)));
+        for (text, limit) in [
+            ("a b", Some(2)),
+            ("a b", None),
+            ("a b c +", None),
+            ("a b c", Some(2)),
+            ("a +", Some(2)),
+            ("b c", None),
+            ("b a c", None),
+            ("a b c d", None),
+            ("a b c +", Some(9)),
+        ] {
+            assert!(fault(text, &selected, limit), "{text} with {limit:?}");
+        }
+        assert!(fault("a b c d +", &rest, Some(4)));
+    }
+}

@@ -1,0 +1,202 @@
+//! Lists against the whole store: their order over namespaces, and every resource's cache against its keys.
+
+use futures::future::try_join_all;
+use model::Level::Should;
+use model::Resource;
+
+use crate::support::list_metrics::Metrics;
+use crate::support::page::{Entry, Page, entries, fault_of_items, kinds, sample, show};
+use suite::api::{Request, query};
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "list.order",
+        place: here!(),
+        level: Should,
+        requirement: "The items of a LIST are in the order of their storage keys, byte by byte, also over several \
+                      namespaces, and the same whether the cache or the store answers.",
+        source: "apiserver pkg/storage/etcd3/store.go, pkg/storage/cacher/store/store_btree.go; kubernetes \
+                 test/e2e/apimachinery/chunking.go; k3s#10023",
+        observed: "Objects in three namespaces whose names are beginnings of one another, made in a random order. Since \
+                   `-` comes before `/`, the order of keys is not that of (namespace, name). Lists over all namespaces, \
+                   at once and in pages, unset, at 0 and Exact, for a ConfigMap and a custom resource (cache) and an \
+                   Event (store), must be the store's keys in their order.",
+        by_hand: "kubectl get cm -A -o custom-columns=A:.metadata.namespace,B:.metadata.name; etcdctl get --prefix \
+                  /registry/configmaps/ --keys-only",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(order),
+    },
+    Check {
+        id: "list.cache-equals-etcd",
+        place: here!(),
+        level: Should,
+        requirement: "For every resource, what the watch cache lists at its resource version is what the store has at that \
+                      revision, item by item, and the server's own comparison has found no difference.",
+        source: "apiserver pkg/storage/cacher/delegator.go (consistencyChecker), gate DetectCacheInconsistency",
+        observed: "LIST with resourceVersion=0 of every stored resource over all namespaces, compared with the keys of its \
+                   prefix at the list's revision; the counter apiserver_storage_consistency_checks_total must have no \
+                   failure. Objects of three kinds are made for it, beside those that are there.",
+        by_hand: "kubectl get --raw '/api/v1/configmaps?resourceVersion=0' | jq .metadata.resourceVersion; etcdctl get \
+                  --prefix /registry/configmaps/ --keys-only --rev=N",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(cache_equals_etcd),
+    },
+];
+
+/// What stands behind the first namespace's name in the others: `-` sorts before the slash that ends a name in a key,
+/// a digit behind it.
+const SUFFIXES: [&str; 2] = ["-a", "0"];
+const NAMES: [&str; 4] = ["a", "a-b", "a.b", "b"];
+const LABEL: &str = "order";
+
+async fn order(ctx: &Ctx) -> Verdict {
+    let others = [ctx.beside(SUFFIXES[0]).await?, ctx.beside(SUFFIXES[1]).await?];
+    let verdict = order_in(ctx, &others).await;
+    // Also after a failure: the namespaces are removed with this case's own.
+    for other in &others {
+        other.clean_up().await?;
+    }
+    verdict
+}
+
+async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
+    let places = [ctx, &others[0], &others[1]];
+    let namespaces = [ctx.namespace().await?, others[0].namespace().await?, others[1].namespace().await?];
+    for resource in kinds(ctx).await? {
+        let mut order: Vec<(usize, &str)> = (0..3).flat_map(|place| NAMES.map(|name| (place, name))).collect();
+        ctx.random().shuffle(&mut order);
+        let mut last = 0;
+        for (place, name) in order {
+            let place = places[place];
+            let object =
+                sample(place, &resource, name, "0").await?.with(&format!("metadata.labels.{LABEL}"), ctx.slug());
+            last = place.create(&resource, &object).await?.rv();
+        }
+        let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
+        for (limit, query) in [(0, "".to_owned()), (0, "resourceVersion=0".into()), (0, exact), (5, String::new())] {
+            let pages = everywhere(ctx, &resource, limit, &query).await?;
+            let stored = stored_in(ctx, &resource, &namespaces, pages[0].rv).await?;
+            let items: Vec<Entry> = pages.iter().flat_map(|page| page.items.iter().cloned()).collect();
+            // A cache may be behind at 0; whatever it shows must be in order.
+            let complete = query != "resourceVersion=0" || stored.len() == NAMES.len() * 3;
+            expect!(complete || pages[0].rv < last, "the store has {} of them at {}", stored.len(), pages[0].rv);
+            expect!(
+                items == stored,
+                "list of {} over all namespaces with limit={limit}&{query}: {}, the store has {}",
+                resource.plural,
+                show_keys(&items),
+                show_keys(&stored)
+            );
+            ctx.count("items", items.len() as u64);
+        }
+    }
+    Ok(())
+}
+
+/// All pages of the objects with this case's label; a limit of 0 is none.
+async fn everywhere(ctx: &Ctx, resource: &Resource, limit: usize, with: &str) -> Result<Vec<Page>, Stop> {
+    let selector = query(&[("labelSelector", &format!("{LABEL}={}", ctx.slug())), ("limit", &limit.to_string())]);
+    let mut pages: Vec<Page> = Vec::new();
+    loop {
+        let token = pages.last().map(|page| query(&[("continue", &page.token)])).unwrap_or_default();
+        let request = Request::get(resource.path(None)).query(format!("{selector}&{with}&{token}"));
+        let answer = ctx.send(&request).await?;
+        let list = answer.object().map_err(|error| Stop::failed(format!("{request}: {error:#}")))?;
+        let page = Page::read(&list, resource, &ctx.profile().prefix)
+            .map_err(|fault| Stop::failed(format!("{request}: {fault}")))?;
+        let last = page.token.is_empty();
+        pages.push(page);
+        if last {
+            return Ok(pages);
+        }
+        expect!(pages.len() < 20, "{} pages of {} and still a token", pages.len(), resource.plural);
+    }
+}
+
+/// The keys of these namespaces in the order of the store.
+async fn stored_in(ctx: &Ctx, resource: &Resource, namespaces: &[&str], rv: u64) -> Result<Vec<Entry>, Stop> {
+    let prefix = &ctx.profile().prefix;
+    let all = ctx.store(resource).keys(&resource.key_prefix(prefix, None), rv.cast_signed()).await?.0;
+    let ours: Vec<String> = namespaces.iter().map(|name| resource.key_prefix(prefix, Some(name))).collect();
+    let is_ours = |(key, _): &Entry| ours.iter().any(|prefix| key.starts_with(prefix));
+    Ok(entries(&all).into_iter().filter(is_ours).collect())
+}
+
+fn show_keys(entries: &[Entry]) -> String {
+    let short =
+        |(key, _): &Entry| key.rsplit('/').take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("/");
+    entries.iter().map(short).collect::<Vec<String>>().join(", ")
+}
+
+/// Lists that are asked for at the same time.
+const AT_ONCE: usize = 8;
+const CONSISTENCY: &str = "apiserver_storage_consistency_checks_total";
+
+async fn cache_equals_etcd(ctx: &Ctx) -> Verdict {
+    let [config_maps, events, custom] = kinds(ctx).await?;
+    for resource in [&config_maps, &events, &custom] {
+        for name in ["a", "b"] {
+            ctx.create(resource, &sample(ctx, resource, name, "0").await?).await?;
+        }
+    }
+    let table = ctx.table()?.iter().map(|row| row.resource.clone());
+    let mut resources: Vec<Resource> = table.chain([config_maps, events, custom]).collect();
+    resources.sort();
+    resources.dedup();
+    for some in resources.chunks(AT_ONCE) {
+        try_join_all(some.iter().map(|resource| one_cache(ctx, resource))).await?;
+    }
+    if ctx.counters().get("items").copied().unwrap_or(0) == 0 {
+        return Err(Stop::Errored(anyhow::anyhow!("no list had any item")));
+    }
+    let metrics = Metrics::read(ctx).await?;
+    let failures = metrics.sum(CONSISTENCY, &[("status", "failure")]);
+    expect!(failures == 0, "the server found {failures} of its caches inconsistent ({CONSISTENCY})");
+    ctx.count("comparisons by the server", metrics.sum(CONSISTENCY, &[("status", "success")]));
+    Ok(())
+}
+
+async fn one_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
+    let request = Request::get(resource.path(None)).query("resourceVersion=0");
+    let answer = ctx.send(&request).await?;
+    let list = answer.object().map_err(|error| Stop::failed(format!("{request}: {error:#}")))?;
+    let prefix = &ctx.profile().prefix;
+    let page = Page::read(&list, resource, prefix).map_err(|fault| Stop::failed(format!("{request}: {fault}")))?;
+    let stored = match ctx.store(resource).keys(&resource.key_prefix(prefix, None), page.rv.cast_signed()).await {
+        Ok((stored, _)) => entries(&stored),
+        Err(error) if error.is_future() => {
+            return Err(Stop::failed(format!("{request} was answered at {}, which the store does not have", page.rv)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    ctx.count("resources", 1);
+    ctx.count("items", stored.len() as u64);
+    match fault_of_items(&page.items, &stored) {
+        Some(fault) => Err(Stop::Failed {
+            message: format!("{request} was answered at {}: {fault}", page.rv),
+            evidence: vec![format!("list: {}", show(&page.items)), format!("store: {}", show(&stored))],
+        }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_not_in_the_order_of_namespace_and_name() {
+        let mut pairs: Vec<(String, &str)> = ["", SUFFIXES[0], SUFFIXES[1]]
+            .iter()
+            .flat_map(|suffix| NAMES.map(|name| (format!("ns{suffix}"), name)))
+            .collect();
+        pairs.sort();
+        let keys: Vec<String> = pairs.iter().map(|(namespace, name)| format!("/r/{namespace}/{name}")).collect();
+        assert!(!keys.is_sorted(), "the order of pairs would pass for the order of keys");
+    }
+}

@@ -1,0 +1,202 @@
+//! Lists in pages: limits, continue tokens, and the one revision that all pages of a chain show.
+
+use std::collections::BTreeMap;
+
+use model::Level::Must;
+use model::Resource;
+
+use crate::support::page::{
+    Entry, Page, difference, fault_of_chain, follow, kinds, list, next_query, sample, show, state_at, with_content,
+};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::Object;
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "list.limit-page",
+        place: here!(),
+        level: Must,
+        requirement: "LIST with limit=L returns at most L items in the order of their keys, metadata.continue is set \
+                      exactly when more remain, and following the tokens visits every object once.",
+        source: "KEP-365; apiserver pkg/storage/etcd3/store.go (GetList), pkg/storage/continue.go; kubernetes \
+                 test/e2e/apimachinery/chunking.go",
+        observed: "Names that sort differently by bytes and by words, listed with limits from 1 to one more than their \
+                   number, for a ConfigMap and a custom resource (watch cache) and an Event (store); all pages together \
+                   must be what the store has at the list's revision, in its order.",
+        by_hand: "kubectl get cm --chunk-size=2 -v6; kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=2' | \
+                  jq .metadata",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(limit_page),
+    },
+    Check {
+        id: "list.continue-snapshot",
+        place: here!(),
+        level: Must,
+        requirement: "All pages of one continue chain show the state of one revision, that of the first page, although \
+                      objects are created, changed and deleted between the pages.",
+        source: "KEP-365; kubernetes.io API concepts (retrieving large results sets in chunks); apiserver \
+                 pkg/storage/cacher/watch_cache.go (waitAndListExactRV)",
+        observed: "Between the pages, objects on later pages are deleted, changed and created. Every page must have the \
+                   first one's list RV; all items together must be the store's at that revision, and each must be in \
+                   every field what the write at its resource version was answered with.",
+        by_hand: "t=$(kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1' | jq -r .metadata.continue); \
+                  kubectl delete cm z; kubectl get --raw \"/api/v1/namespaces/default/configmaps?limit=500&continue=$t\" \
+                  (must still have z)",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(continue_snapshot),
+    },
+];
+
+/// Legal names in the order of their bytes, where `-` and `.` come before digits and letters.
+const NAMES: [&str; 8] = ["a", "a-b", "a.b", "a0", "a00", "a1", "ab", "b"];
+
+async fn limit_page(ctx: &Ctx) -> Verdict {
+    for resource in kinds(ctx).await? {
+        // Created in another order than that of the keys.
+        let mut last = 0;
+        for name in NAMES.iter().rev() {
+            last = ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?.rv();
+        }
+        for limit in 1..=NAMES.len() + 1 {
+            let page = list(ctx, &resource, &format!("limit={limit}")).await?;
+            let pages = follow(ctx, &resource, limit, page).await?;
+            let (at, plural) = (pages[0].rv, &resource.plural);
+            expect!(at >= last, "list of {plural}: its list RV is {at}, the last write was acknowledged at {last}");
+            let stored = state_at(ctx, &resource, at).await?;
+            if let Some(fault) = fault_of_chain(&pages, &stored, Some(limit)) {
+                return Err(broken(&resource, &format!("limit={limit}"), &fault, &pages, &stored));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn broken(resource: &Resource, how: &str, fault: &str, pages: &[Page], stored: &[Entry]) -> Stop {
+    let evidence = pages.iter().enumerate().map(|(index, page)| {
+        let token = if page.token.is_empty() { "no token" } else { "a token" };
+        format!("page {} at {}: {}, {token}", index + 1, page.rv, show(&page.items))
+    });
+    Stop::Failed {
+        message: format!("list of {} with {how}: {fault}", resource.plural),
+        evidence: evidence.chain([format!("the store: {}", show(stored))]).collect(),
+    }
+}
+
+async fn continue_snapshot(ctx: &Ctx) -> Verdict {
+    for resource in kinds(ctx).await? {
+        let mut objects = BTreeMap::new();
+        for name in NAMES {
+            let object = ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?;
+            objects.insert(name, object);
+        }
+        let (pages, items) = read_between_changes(ctx, &resource, &objects).await?;
+        expect!(pages.len() > 1, "all of {} came in one page with limit={LIMIT}", resource.plural);
+        let stored = state_at(ctx, &resource, pages[0].rv).await?;
+        if let Some(fault) = fault_of_chain(&pages, &stored, Some(LIMIT)) {
+            return Err(broken(&resource, &format!("limit={LIMIT}"), &fault, &pages, &stored));
+        }
+        if let Some(fault) = items.iter().find_map(|item| fault_of_content(item, &objects)) {
+            return Err(Stop::failed(format!("list of {} at {}: {fault}", resource.plural, pages[0].rv)));
+        }
+        let now = state_at(ctx, &resource, ctx.store(&resource).revision().await?.cast_unsigned()).await?;
+        expect!(now != stored, "the changes between the pages did not change the state");
+        ctx.count("pages", pages.len() as u64);
+    }
+    Ok(())
+}
+
+const LIMIT: usize = 2;
+
+/// Reads page by page and makes a change after each; gives the pages and the objects on them.
+async fn read_between_changes(
+    ctx: &Ctx,
+    resource: &Resource,
+    objects: &BTreeMap<&str, Object>,
+) -> Result<(Vec<Page>, Vec<Object>), Stop> {
+    let (mut pages, mut items) = (Vec::new(), Vec::new());
+    let mut query = format!("limit={LIMIT}");
+    loop {
+        let list = ctx.list(resource, &query).await?;
+        let page = Page::read(&list, resource, &ctx.profile().prefix)
+            .map_err(|fault| Stop::failed(format!("list of {} with `{query}`: {fault}", resource.plural)))?;
+        items.extend(list.items());
+        query = next_query(LIMIT, &page.token);
+        pages.push(page);
+        let token = pages.last().map_or("", |page| &page.token);
+        if token.is_empty() {
+            return Ok((pages, items));
+        }
+        expect!(pages.len() <= NAMES.len(), "{} pages of {} objects and still a token", pages.len(), NAMES.len());
+        make(ctx, resource, objects, CHANGES.get(pages.len() - 1).copied().unwrap_or_default()).await?;
+    }
+}
+
+/// A change of objects, by name.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Update(&'static str),
+    Delete(&'static str),
+    Create(&'static str),
+}
+
+/// What is done after each page of two but the last: mostly to what is on later pages, once to what would be before.
+const CHANGES: [&[Change]; 3] = [
+    &[Change::Delete("a00"), Change::Update("a1"), Change::Create("aa"), Change::Create("a-a")],
+    &[Change::Update("b"), Change::Delete("ab"), Change::Create("a0a")],
+    &[Change::Delete("b"), Change::Create("c")],
+];
+
+async fn make(ctx: &Ctx, resource: &Resource, objects: &BTreeMap<&str, Object>, changes: &[Change]) -> Verdict {
+    for change in changes {
+        match change {
+            Change::Update(name) => {
+                drop(ctx.update(resource, &with_content(objects[name].clone(), "changed")).await?);
+            }
+            Change::Delete(name) => drop(ctx.delete(resource, name).await?),
+            Change::Create(name) => {
+                drop(ctx.create(resource, &sample(ctx, resource, name, "late").await?).await?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An item of the list must be what its creation was answered with; only type fields may be left to the list.
+fn fault_of_content(item: &Object, objects: &BTreeMap<&str, Object>) -> Option<String> {
+    let Some(created) = objects.get(item.name()) else {
+        return Some(format!("{} was created after the first page", item.name()));
+    };
+    let bare = |object: &Object| object.clone().without("kind").without("apiVersion").0;
+    difference(&bare(item), &bare(created)).map(|fault| format!("in {}, {fault}", item.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use suite::object::config_map;
+
+    #[test]
+    fn names_are_in_the_order_of_their_bytes() {
+        assert!(NAMES.is_sorted());
+    }
+
+    #[test]
+    fn items_must_have_the_content_of_their_revision() {
+        let created = config_map("a").with("metadata.resourceVersion", "5");
+        let objects = BTreeMap::from([("a", created.clone())]);
+        assert_eq!(fault_of_content(&created, &objects), None);
+        assert_eq!(fault_of_content(&created.clone().without("kind").without("apiVersion"), &objects), None);
+        for bad in [
+            created.clone().with("data.k", "new content under the old version"),
+            created.clone().with("metadata.resourceVersion", "6"),
+            created.without("data"),
+            config_map("late"),
+        ] {
+            assert!(fault_of_content(&bad, &objects).is_some(), "{bad}");
+        }
+    }
+}

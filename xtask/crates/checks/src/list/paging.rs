@@ -1,0 +1,163 @@
+//! Pages: how many objects remain, and a limit at an old resource version. Selections in pages are in `list_rare`.
+
+use model::Level::Should;
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::support::page::{fault_of_chain, follow, kinds, list, next_query, sample, show, state_at, with_content};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "list.legacy-limit-rv",
+        place: here!(),
+        level: Should,
+        requirement: "A LIST with limit and a resourceVersion other than \"0\" but without resourceVersionMatch shows \
+                      exactly the state at that resource version, on all its pages.",
+        source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/interfaces.go \
+                 (ValidateListOptions, legacy case)",
+        observed: "Objects are created, then changed, deleted and created; lists with limits below and above their number \
+                   at the resource version before the changes must be the store's state there, page by page, for a \
+                   ConfigMap, an Event and a custom resource.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=500&resourceVersion=N' (an object \
+                  changed after N must be there as it was)",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(legacy_limit_rv),
+    },
+    Check {
+        id: "list.remaining-item-count",
+        place: here!(),
+        level: Should,
+        requirement: "metadata.remainingItemCount is the number of objects that the snapshot has after the page; it is \
+                      absent on the last page and wherever a selector is used.",
+        source: "KEP-365; apiserver pkg/storage/continue.go (PrepareContinueToken); kine PR#271",
+        observed: "Chains of pages with several limits, while objects are created and deleted between the pages, for a \
+                   ConfigMap, an Event and a custom resource; then with a label selector and a field selector.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1' | jq .metadata",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::QuietNamespace]),
+        run: scenario!(remaining_item_count),
+    },
+];
+
+async fn legacy_limit_rv(ctx: &Ctx) -> Verdict {
+    for resource in kinds(ctx).await? {
+        let mut objects = Vec::new();
+        for name in ["a", "b", "c", "d", "e"] {
+            objects.push(ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
+        }
+        let old = objects[4].rv();
+        let stored = state_at(ctx, &resource, old).await?;
+        ctx.update(&resource, &with_content(objects.swap_remove(1), "1")).await?;
+        ctx.delete(&resource, "c").await?;
+        let now = ctx.create(&resource, &sample(ctx, &resource, "bb", "0").await?).await?.rv();
+        expect!(state_at(ctx, &resource, now).await? != stored, "the changes did not change the state");
+        for limit in [1, 2, 5, 100] {
+            let page = list(ctx, &resource, &format!("limit={limit}&resourceVersion={old}")).await?;
+            let pages = follow(ctx, &resource, limit, page).await?;
+            let what = format!("list of {} with limit={limit}&resourceVersion={old}", resource.plural);
+            expect!(pages[0].rv == old, "{what} has the list RV {}", pages[0].rv);
+            if let Some(fault) = fault_of_chain(&pages, &stored, Some(limit)) {
+                return Err(Stop::failed(format!("{what}: {fault}; the store had {}", show(&stored))));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many items a page had, and its remainingItemCount as it came.
+type Counted = (usize, Value);
+
+async fn remaining_item_count(ctx: &Ctx) -> Verdict {
+    const OBJECTS: usize = 7;
+    for resource in kinds(ctx).await? {
+        for number in 0..OBJECTS {
+            let object = sample(ctx, &resource, &format!("o{number}"), "0").await?;
+            ctx.create(&resource, &object.with("metadata.labels.some", "label")).await?;
+        }
+        for limit in [1, 3, OBJECTS - 1, OBJECTS, OBJECTS + 1] {
+            let pages = counted(ctx, &resource, limit, "").await?;
+            if let Some(fault) = fault_of_counts(&pages, Some(OBJECTS)) {
+                return Err(Stop::failed(format!("list of {} with limit={limit}: {fault}", resource.plural)));
+            }
+            ctx.count("counts", pages.len() as u64 - 1);
+        }
+        for selector in ["labelSelector=some%3Dlabel", "fieldSelector=metadata.name!%3Do0"] {
+            let pages = counted(ctx, &resource, 2, selector).await?;
+            expect!(pages.len() > 1, "{selector} with limit=2 gave one page of {}", resource.plural);
+            if let Some(fault) = fault_of_counts(&pages, None) {
+                return Err(Stop::failed(format!("list of {} with {selector}: {fault}", resource.plural)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a chain of pages. An object comes or goes after each, which must not be counted.
+async fn counted(ctx: &Ctx, resource: &Resource, limit: usize, selector: &str) -> Result<Vec<Counted>, Stop> {
+    let (mut pages, mut query, mut late) = (Vec::new(), format!("limit={limit}"), false);
+    loop {
+        let page = ctx.list(resource, &format!("{query}&{selector}")).await?;
+        pages.push((page.items().len(), page.0["metadata"]["remainingItemCount"].clone()));
+        let token = page.meta("continue");
+        if late {
+            ctx.delete(resource, "o9").await?;
+        } else if !token.is_empty() {
+            let object = sample(ctx, resource, "o9", "late").await?.with("metadata.labels.some", "label");
+            ctx.create(resource, &object).await?;
+        }
+        late = !late && !token.is_empty();
+        if token.is_empty() {
+            return Ok(pages);
+        }
+        expect!(pages.len() < 20, "{} pages with {query} and still a token", pages.len());
+        query = next_query(limit, token);
+        ctx.count("changes between pages", 1);
+    }
+}
+
+/// Whether each page but the last counts what follows; with `None` no page may count at all.
+fn fault_of_counts(pages: &[Counted], total: Option<usize>) -> Option<String> {
+    let mut seen = 0;
+    for (number, (items, count)) in pages.iter().enumerate().map(|(index, page)| (index + 1, page)) {
+        seen += items;
+        let expected = match total {
+            Some(total) if number < pages.len() => json!(total.checked_sub(seen)),
+            _ => Value::Null,
+        };
+        if *count != expected {
+            return Some(format!(
+                "remainingItemCount of page {number} is {count}, expected {expected} after {seen} items"
+            ));
+        }
+    }
+    total.filter(|total| *total != seen).map(|total| format!("{seen} items came of {total}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_what_follows() {
+        let pages = |counts: &[(usize, Value)]| counts.to_vec();
+        let none = Value::Null;
+        assert_eq!(fault_of_counts(&pages(&[(2, json!(3)), (2, json!(1)), (1, none.clone())]), Some(5)), None);
+        assert_eq!(fault_of_counts(&pages(&[(5, none.clone())]), Some(5)), None);
+        assert_eq!(fault_of_counts(&pages(&[(2, none.clone()), (1, none.clone())]), None), None);
+        for bad in [
+            &[(2, json!(2)), (3, none.clone())][..],
+            &[(2, none.clone()), (3, none.clone())],
+            &[(2, json!("3")), (3, none.clone())],
+            &[(2, json!(3)), (3, json!(0))],
+            &[(2, json!(3)), (2, none.clone())],
+            &[(5, json!(0))],
+        ] {
+            assert!(fault_of_counts(bad, Some(5)).is_some(), "{bad:?}");
+        }
+        assert!(fault_of_counts(&pages(&[(2, json!(3)), (3, none)]), None).is_some());
+    }
+}

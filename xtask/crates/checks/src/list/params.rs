@@ -1,0 +1,302 @@
+//! Parameters of lists and watches that contradict each other or are no parameters at all: how they are refused.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use model::Level::Should;
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::support::page::{Entry, Page, fault_of_items, kinds, list, sample, state_at};
+use suite::api::{Request, Response, query};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "list.params-validation",
+        place: here!(),
+        level: Should,
+        requirement: "422 Invalid answers a LIST with resourceVersionMatch but no resourceVersion, or with continue, or \
+                      with another value than Exact and NotOlderThan, or Exact with resourceVersion \"0\", or with \
+                      sendInitialEvents; and a WATCH with resourceVersionMatch but no sendInitialEvents, or with \
+                      sendInitialEvents but not NotOlderThan.",
+        source: "apimachinery pkg/apis/meta/internalversion/validation/validation.go; kubernetes \
+                 test/integration/apiserver/apiserver_test.go (TestListOptions)",
+        observed: "Each contradiction, and each two of them that can stand together, for a ConfigMap, an Event and a \
+                   custom resource: the Status must be 422 Invalid of ListOptions and name field and cause. Neighbours \
+                   that contradict nothing must be answered 200.",
+        by_hand: "kubectl get --raw '/api/v1/configmaps?resourceVersionMatch=Exact' (must be refused)",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[]),
+        run: scenario!(params_validation),
+    },
+    Check {
+        id: "list.continue-with-rv",
+        place: here!(),
+        level: Should,
+        requirement: "A LIST with continue and a resourceVersion other than \"0\" is answered 400, as is a token that the \
+                      server cannot have made; no token, not even that of another collection, makes a list show anything \
+                      outside the collection it was asked of.",
+        source: "apiserver pkg/storage/interfaces.go (ValidateListOptions), pkg/storage/continue.go (DecodeContinue)",
+        observed: "A good token with several resource versions, tokens that are damaged, empty, of another version, with \
+                   a path that climbs, and tokens of other kinds and of the list over all namespaces. What is answered \
+                   200 must be what the store has in the asked collection behind the token's key, at the token's \
+                   revision.",
+        by_hand: "t=$(kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1' | jq -r .metadata.continue); \
+                  kubectl get --raw \"/api/v1/namespaces/default/configmaps?resourceVersion=5&continue=$t\"",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(continue_with_rv),
+    },
+];
+
+/// Query, field and cause of a refusal.
+type Contradiction = (&'static str, &'static str, &'static str);
+
+pub(crate) const MATCH: &str = "resourceVersionMatch";
+const WITHOUT_RV: &str = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+const WITH_CONTINUE: &str = "Forbidden: resourceVersionMatch is forbidden when continue is provided";
+const EXACT_ZERO: &str = "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+const INITIAL_LIST: &str = "Forbidden: sendInitialEvents is forbidden for list";
+const INITIAL_ALONE: &str = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+pub(crate) const MATCH_ALONE: &str =
+    "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+
+const OF_LISTS: &[Contradiction] = &[
+    ("resourceVersionMatch=Exact", MATCH, WITHOUT_RV),
+    ("resourceVersionMatch=NotOlderThan", MATCH, WITHOUT_RV),
+    ("resourceVersionMatch=NotOlderThan&limit=1", MATCH, WITHOUT_RV),
+    ("resourceVersionMatch=Exact&resourceVersion=5&continue=x", MATCH, WITH_CONTINUE),
+    ("resourceVersionMatch=NotOlderThan&resourceVersion=0&continue=x", MATCH, WITH_CONTINUE),
+    ("resourceVersionMatch=NotOlderThan&continue=x", MATCH, WITHOUT_RV),
+    ("resourceVersionMatch=NotOlderThan&continue=x", MATCH, WITH_CONTINUE),
+    ("resourceVersionMatch=Newest&resourceVersion=5", MATCH, "Unsupported value: \"Newest\""),
+    ("resourceVersionMatch=exact&resourceVersion=5", MATCH, "Unsupported value: \"exact\""),
+    ("resourceVersionMatch=Newest", MATCH, WITHOUT_RV),
+    ("resourceVersionMatch=Exact&resourceVersion=0", MATCH, EXACT_ZERO),
+    ("sendInitialEvents=true", "sendInitialEvents", INITIAL_LIST),
+    ("sendInitialEvents=false", "sendInitialEvents", INITIAL_LIST),
+    ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", "sendInitialEvents", INITIAL_LIST),
+];
+
+const OF_WATCHES: &[Contradiction] = &[
+    ("resourceVersionMatch=NotOlderThan", MATCH, MATCH_ALONE),
+    ("resourceVersionMatch=NotOlderThan&resourceVersion=0", MATCH, MATCH_ALONE),
+    ("sendInitialEvents=true", MATCH, INITIAL_ALONE),
+    ("sendInitialEvents=false&resourceVersion=0", MATCH, INITIAL_ALONE),
+    ("sendInitialEvents=true&resourceVersionMatch=Exact", MATCH, "Unsupported value: \"Exact\""),
+    ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x", MATCH, WITH_CONTINUE),
+];
+
+/// What contradicts nothing; `{rv}` is a resource version that the collection has reached.
+const GOOD_LISTS: [&str; 5] = [
+    "resourceVersionMatch=&resourceVersion=0",
+    "resourceVersionMatch=NotOlderThan&resourceVersion=0",
+    "resourceVersionMatch=NotOlderThan&resourceVersion={rv}&limit=1",
+    "resourceVersionMatch=Exact&resourceVersion={rv}",
+    "resourceVersion={rv}",
+];
+
+async fn params_validation(ctx: &Ctx) -> Verdict {
+    for resource in kinds(ctx).await? {
+        let rv = ctx.create(&resource, &sample(ctx, &resource, "a", "0").await?).await?.rv();
+        for (query, field, cause) in OF_LISTS {
+            let answer = ctx.try_list(&resource, query).await?;
+            judge_refusal("list", &resource, query, &answer, (field, cause))?;
+        }
+        for (query, field, cause) in OF_WATCHES {
+            let answer = try_watch(ctx, &resource, query).await?;
+            judge_refusal("watch", &resource, query, &answer, (field, cause))?;
+        }
+        ctx.count("contradictions", (OF_LISTS.len() + OF_WATCHES.len()) as u64);
+        for query in GOOD_LISTS.map(|query| query.replace("{rv}", &rv.to_string())) {
+            list(ctx, &resource, &query).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A watch that must be refused: one that is not ends by itself after a second.
+pub(crate) async fn try_watch(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Response, Stop> {
+    let path = resource.path(Some(ctx.namespace().await?));
+    Ok(ctx.send(&Request::get(path).query(format!("watch=true&timeoutSeconds=1&{query}"))).await?)
+}
+
+fn judge_refusal(verb: &str, resource: &Resource, query: &str, answer: &Response, cause: (&str, &str)) -> Verdict {
+    match fault_of_refusal(answer, cause) {
+        Some(fault) => Err(Stop::failed(format!("{verb} of {} with `{query}`: {fault}", resource.plural))),
+        None => Ok(()),
+    }
+}
+
+/// A refused parameter: 422 of ListOptions, with the field and at least the beginning of the cause.
+fn fault_of_refusal(answer: &Response, (field, begin): (&str, &str)) -> Option<String> {
+    if !answer.is(422, "Invalid") {
+        return Some(format!("no 422 Invalid but {answer}"));
+    }
+    let details = answer.json()["details"].take();
+    if details["kind"] != "ListOptions" {
+        return Some(format!("the details are about {}, not about ListOptions", details["kind"]));
+    }
+    let causes = details["causes"].as_array().cloned().unwrap_or_default();
+    let told = |cause: &Value| {
+        cause["field"] == field && cause["message"].as_str().is_some_and(|message| message.starts_with(begin))
+    };
+    (!causes.iter().any(told)).then(|| format!("no cause is {begin:?} of {field}: {}", json!(causes)))
+}
+
+const WITH_RV: &str = "specifying resource version is not allowed when using continue";
+
+async fn continue_with_rv(ctx: &Ctx) -> Verdict {
+    let resources = kinds(ctx).await?;
+    let mut tokens = Vec::new();
+    for resource in &resources {
+        for name in ["a", "b", "c", "d"] {
+            ctx.create(resource, &sample(ctx, resource, name, "0").await?).await?;
+        }
+        let here = list(ctx, resource, "limit=2").await?;
+        tokens.push(token_of(&here.token, resource)?);
+        let everywhere = Request::get(resource.path(None)).query("limit=1");
+        let page = ctx.send(&everywhere).await?.object()?;
+        tokens.push(token_of(page.meta("continue"), resource)?);
+    }
+    for (resource, own) in resources.iter().zip(tokens.iter().step_by(2)) {
+        with_versions(ctx, resource, own).await?;
+        damaged(ctx, resource, own).await?;
+        for token in &tokens {
+            stays_inside(ctx, resource, token, "").await?;
+        }
+    }
+    Ok(())
+}
+
+/// A token with what it says: the server keeps that in base64.
+pub(crate) struct Token {
+    pub(crate) text: String,
+    pub(crate) rv: i64,
+    pub(crate) start: String,
+}
+
+fn token_of(text: &str, resource: &Resource) -> Result<Token, Stop> {
+    expect!(!text.is_empty(), "a page of {} with more behind it has no continue token", resource.plural);
+    read_token(text)
+        .ok_or_else(|| Stop::Errored(anyhow::anyhow!("the token {text} is not made as kube-apiserver's are")))
+}
+
+pub(crate) fn read_token(text: &str) -> Option<Token> {
+    let value: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
+    let (rv, start) = (value["rv"].as_i64()?, value["start"].as_str()?.to_owned());
+    Some(Token { text: text.into(), rv, start })
+}
+
+async fn with_versions(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
+    let (rv, future) = (token.rv.to_string(), (token.rv + 1_000_000).to_string());
+    for version in [rv.as_str(), "1", &future, "abc"] {
+        for limit in ["0", "1"] {
+            let pairs = [("limit", limit), ("resourceVersion", version), ("continue", &token.text)];
+            let answer = ctx.try_list(resource, &query(&pairs)).await?;
+            let what = format!("list of {} with continue and resourceVersion={version}", resource.plural);
+            expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
+            expect_eq!(answer.message(), WITH_RV, "message of the refusal of a {what}");
+            ctx.count("refused", 1);
+        }
+    }
+    stays_inside(ctx, resource, token, "resourceVersion=0").await
+}
+
+async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
+    let made = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let version = "meta.k8s.io/v1";
+    let namespace = ctx.namespace().await?;
+    let mut bad = vec!["x".to_owned(), "a b".to_owned(), "%00".to_owned(), format!("{}x", &token.text[2..])];
+    bad.push(made(json!({})));
+    bad.push(made(json!([])));
+    bad.push(made(json!({"v": version, "rv": token.rv})));
+    bad.push(made(json!({"v": version, "rv": token.rv, "start": ""})));
+    bad.push(made(json!({"v": version, "rv": 0, "start": token.start})));
+    bad.push(made(json!({"v": version, "rv": token.rv.to_string(), "start": token.start})));
+    bad.push(made(json!({"v": "meta.k8s.io/v9", "rv": token.rv, "start": token.start})));
+    for start in ["../b", "/../../secrets/{namespace}/b", "b/../../other/c", "//b", "./b", "b/"] {
+        let start = start.replace("{namespace}", namespace);
+        bad.push(made(json!({"v": version, "rv": token.rv, "start": start})));
+    }
+    for text in &bad {
+        let answer = ctx.try_list(resource, &query(&[("limit", "2"), ("continue", text)])).await?;
+        let what = format!("list of {} with the token {text:?}", resource.plural);
+        expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
+        let told = answer.message().starts_with("invalid continue token: ");
+        expect!(told, "{what} was refused with the message {:?}", answer.message());
+    }
+    ctx.count("damaged tokens", bad.len() as u64);
+    Ok(())
+}
+
+/// A token says where to go on below the collection that is asked, wherever it comes from.
+async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str) -> Verdict {
+    let answer = ctx.try_list(resource, &format!("continue={}&{with}", token.text)).await?;
+    let what = format!("list of {} with a token for {:?} at {}", resource.plural, token.start, token.rv);
+    if answer.status == 400 {
+        ctx.count("tokens refused", 1);
+        return Ok(());
+    }
+    expect!(answer.status == 200, "{what} was answered {answer}");
+    let page = Page::read(&answer.object()?, resource, &ctx.profile().prefix)
+        .map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
+    expect_eq!(page.rv, token.rv.cast_unsigned(), "list RV of a {what}");
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    let stored = behind(&state_at(ctx, resource, page.rv).await?, &prefix, &token.start);
+    ctx.count("tokens taken", 1);
+    match fault_of_items(&page.items, &stored) {
+        Some(fault) => Err(Stop::failed(format!("{what}: {fault}"))),
+        None => Ok(()),
+    }
+}
+
+fn behind(stored: &[Entry], prefix: &str, start: &str) -> Vec<Entry> {
+    let first = format!("{prefix}{}", start.trim_start_matches('/'));
+    stored.iter().filter(|(key, _)| *key >= first).cloned().collect()
+}
+
+pub(crate) const GARBAGE: [&str; 6] = ["abc", "-1", "1.5", "0x10", "1 ", "99999999999999999999"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_field_and_cause() {
+        let good = json!({"kind": "Status", "reason": "Invalid", "details": {"kind": "ListOptions", "causes": [
+            {"field": MATCH, "message": "Unsupported value: \"Exact\": supported values: \"NotOlderThan\""},
+            {"field": MATCH, "message": WITHOUT_RV},
+        ]}});
+        let fault = |status: u16, body: &Value, cause: &str| {
+            let answer = Response { status, headers: http::HeaderMap::new(), body: body.to_string().into() };
+            fault_of_refusal(&answer, (MATCH, cause))
+        };
+        assert_eq!(fault(422, &good, WITHOUT_RV), None);
+        assert_eq!(fault(422, &good, "Unsupported value: \"Exact\""), None);
+        assert!(fault(422, &good, EXACT_ZERO).is_some());
+        assert!(fault(200, &good, WITHOUT_RV).is_some());
+        for (pointer, value) in [
+            ("/reason", json!("BadRequest")),
+            ("/details/kind", json!("ConfigMap")),
+            ("/details/causes", json!([])),
+            ("/details/causes/1/field", json!("resourceVersion")),
+        ] {
+            let mut bad = good.clone();
+            *bad.pointer_mut(pointer).unwrap() = value;
+            assert!(fault(422, &bad, WITHOUT_RV).is_some(), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn a_token_goes_on_inside_the_collection() {
+        let stored: Vec<Entry> = ["/r/cm/n/a", "/r/cm/n/b", "/r/cm/n/c"].map(|key| (key.to_owned(), 1)).into();
+        let names = |start: &str| behind(&stored, "/r/cm/n/", start).len();
+        assert_eq!([names("/a\0"), names("b"), names("b\0"), names("n/a\0"), names("z")], [2, 2, 1, 0, 0]);
+        let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":7,"start":"/a\u0000"}"#);
+        let token = read_token(&token).unwrap();
+        assert_eq!((token.rv, token.start.as_str()), (7, "/a\0"));
+        assert!(read_token("x").is_none());
+    }
+}

@@ -1,0 +1,135 @@
+//! Lists with resourceVersion=0: any state that the store had.
+
+use std::collections::{BTreeMap, btree_map};
+
+use model::Level::Must;
+use model::Resource;
+use tokio::sync::watch;
+
+use crate::support::page::{self, Entry, Page, fault_of_chain, follow, kinds, sample, state_at, with_content};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::Object;
+use suite::{here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "list.rv-zero",
+    place: here!(),
+    level: Must,
+    requirement: "A LIST with resourceVersion=0 may be old and may ignore limit, but it is a state that the store had \
+                      at the returned list resource version.",
+    source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/cacher/cacher.go \
+                 (computeListLimit)",
+    observed: "LIST with resourceVersion=0, alone, with NotOlderThan and with limit=2, beside each of many writes that \
+                   create, change and delete objects; each answer is compared with the store at its revision. Where the limit \
+                   is honoured (Events, which no cache serves) the tokens are followed.",
+    by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersion=0&limit=2'",
+    profiles: &["default"],
+    requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+    run: scenario!(rv_zero),
+}];
+
+/// What readers with resourceVersion=0 saw: the limit that was sent, and the pages of one chain.
+type Chain = (Option<usize>, Vec<Page>);
+
+async fn rv_zero(ctx: &Ctx) -> Verdict {
+    for resource in kinds(ctx).await? {
+        let (step, steps) = watch::channel(0);
+        let (written, chains) = futures::join!(write_a_crowd(ctx, &resource, step), read_zero(ctx, &resource, steps));
+        written?;
+        let mut states = BTreeMap::new();
+        for (limit, pages) in chains? {
+            let stored = match states.entry(pages[0].rv) {
+                btree_map::Entry::Occupied(known) => known.into_mut(),
+                btree_map::Entry::Vacant(new) => new.insert(state_at(ctx, &resource, pages[0].rv).await?),
+            };
+            if let Some(fault) = fault_of_any(&pages, stored, limit) {
+                return Err(Stop::failed(format!(
+                    "list of {} with resourceVersion=0 and limit {limit:?}, answered at {}: {fault}",
+                    resource.plural, pages[0].rv
+                )));
+            }
+            ctx.count("lists", 1);
+            ctx.count("items", pages.iter().map(|page| page.items.len() as u64).sum());
+            ctx.count("limits honoured", u64::from(pages.len() > 1));
+        }
+        ctx.count("revisions", states.len() as u64);
+    }
+    if ctx.counters().get("items").copied().unwrap_or(0) == 0 {
+        return Err(Stop::Errored(anyhow::anyhow!("no list with resourceVersion=0 had any item")));
+    }
+    Ok(())
+}
+
+/// Either the whole state in one page, whatever the limit was, or a chain of pages that keeps it.
+fn fault_of_any(pages: &[Page], stored: &[Entry], limit: Option<usize>) -> Option<String> {
+    let ignored = matches!(pages, [only] if only.token.is_empty());
+    fault_of_chain(pages, stored, if ignored { None } else { limit })
+}
+
+/// Creates objects and changes and deletes some of them, in an order of the case's seed; tells before each write.
+async fn write_a_crowd(ctx: &Ctx, resource: &Resource, telling: watch::Sender<usize>) -> Verdict {
+    const STEPS: usize = 24;
+    let mut living: BTreeMap<String, Object> = BTreeMap::new();
+    for step in 0..STEPS {
+        telling.send_replace(step);
+        let name = format!("o{}", ctx.random().usize(0..6));
+        let deletes = ctx.random().usize(0..4) == 0;
+        match living.remove(&name) {
+            Some(_) if deletes => drop(ctx.delete(resource, &name).await?),
+            Some(object) => {
+                let object = ctx.update(resource, &with_content(object, &step.to_string())).await?;
+                living.insert(name, object);
+            }
+            None => {
+                let object = ctx.create(resource, &sample(ctx, resource, &name, "0").await?).await?;
+                living.insert(name, object);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lists in three ways in turn while the writer is at work, at most once for each write, and once more when it has ended.
+async fn read_zero(ctx: &Ctx, resource: &Resource, mut writes: watch::Receiver<usize>) -> Result<Vec<Chain>, Stop> {
+    const LIMIT: usize = 2;
+    let mut chains = Vec::new();
+    loop {
+        let last = writes.changed().await.is_err();
+        for (limit, query) in [
+            (None, "resourceVersion=0"),
+            (None, "resourceVersion=0&resourceVersionMatch=NotOlderThan"),
+            (Some(LIMIT), "resourceVersion=0&limit=2"),
+        ] {
+            let page = page::list(ctx, resource, query).await?;
+            chains.push((limit, follow(ctx, resource, LIMIT, page).await?));
+        }
+        if last {
+            return Ok(chains);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_may_be_ignored_but_not_half() {
+        let stored: Vec<Entry> = ["a", "b", "c"].map(|name| (format!("/r/n/{name}"), 1)).into();
+        let page = |range: std::ops::Range<usize>, token: &str| Page {
+            rv: 7,
+            items: stored[range].to_vec(),
+            token: token.into(),
+        };
+        for (pages, good) in [
+            (vec![page(0..3, "")], true),
+            (vec![page(0..2, "t"), page(2..3, "")], true),
+            (vec![page(0..2, "")], false),
+            (vec![page(0..3, "t"), page(3..3, "")], false),
+            (vec![page(0..1, "t"), page(2..3, "")], false),
+        ] {
+            assert_eq!(fault_of_any(&pages, &stored, Some(2)).is_none(), good, "{pages:?}");
+        }
+    }
+}

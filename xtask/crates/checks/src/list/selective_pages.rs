@@ -1,0 +1,206 @@
+//! Selections of a few objects among many, read in pages.
+
+use std::collections::BTreeSet;
+
+use futures::future::try_join_all;
+use model::Level::Should;
+use model::Resource;
+use serde_json::Value;
+
+use crate::support::page::{Entry, Page, fault_of_items, list, next_query, sample, show, state_at};
+use suite::api::query;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "list.selector-pages",
+    place: here!(),
+    level: Should,
+    requirement: "Pages of a selection that is rare are filled up to the limit as long as there is more to select, and \
+                      together are exactly what was selected at their one revision, although labels change between them.",
+    source: "apiserver pkg/storage/etcd3/store.go (GetList: fetches more, doubling, until the page is full), \
+                 pkg/storage/cacher/cacher.go (GetList); pkg/storage/testing/store_tests.go \
+                 (RunTestListPaginationRareObject)",
+    observed: "Forty objects, five of them selected, read with limits 1, 2 and 3 by label and by field, for a \
+                   ConfigMap (cache) and an Event (store). Between the pages labels are taken away and given and an \
+                   object is deleted. A page with a token must have exactly limit items, and none may be left out or come \
+                   twice.",
+    by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1&labelSelector=rare%3Dyes' | jq \
+                  '.items | length' (must be 1)",
+    profiles: &["default"],
+    requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+    run: scenario!(selector_pages),
+}];
+
+/// Objects, and the numbers of those that are selected: none at the end, so that the last page has to look on.
+const CROWD: usize = 40;
+const RARE: [usize; 5] = [3, 4, 21, 33, 37];
+
+async fn selector_pages(ctx: &Ctx) -> Verdict {
+    for resource in [&CONFIG_MAPS, &CORE_EVENTS] {
+        for (round, limit) in [1, 2, 3].into_iter().enumerate() {
+            let label = format!("rare{round}");
+            let selector = query(&[("labelSelector", &format!("{label}=yes"))]);
+            let made = crowd(ctx, resource, round, &label).await?;
+            let selected: BTreeSet<u64> = RARE.iter().map(|number| made[*number].rv()).collect();
+            let pages = pages_between_changes(ctx, resource, limit, &selector, (&made, &label)).await?;
+            judge_selection(ctx, resource, &selector, (limit, &pages), |(_, rv)| selected.contains(rv)).await?;
+            ctx.count("pages", pages.len() as u64);
+        }
+        // By field: all but the first two, so that nearly every page is full at once.
+        let selector = query(&[("fieldSelector", "metadata.name!=r0-00,metadata.name!=r0-01")]);
+        let page = list(ctx, resource, &format!("limit=9&{selector}")).await?;
+        let mut pages = vec![page];
+        while let Some(token) = pages.last().map(|page| page.token.clone()).filter(|token| !token.is_empty()) {
+            expect!(pages.len() < CROWD, "{} pages with limit=9 and still a token", pages.len());
+            pages.push(list(ctx, resource, &format!("{}&{selector}", next_query(9, &token))).await?);
+        }
+        let others = |(key, _): &Entry| !key.ends_with("/r0-00") && !key.ends_with("/r0-01");
+        judge_selection(ctx, resource, &selector, (9, &pages), others).await?;
+    }
+    Ok(())
+}
+
+async fn crowd(ctx: &Ctx, resource: &Resource, round: usize, label: &str) -> Result<Vec<Object>, Stop> {
+    if round > 0 {
+        // The crowd of the first round, with labels of their own.
+        return relabel(ctx, resource, label).await;
+    }
+    let made = (0..CROWD).map(|number| async move {
+        let object = sample(ctx, resource, &format!("r0-{number:02}"), "0").await?;
+        ctx.create(resource, &labelled(object, label, RARE.contains(&number))).await
+    });
+    Ok(try_join_all(made).await?)
+}
+
+/// Gives the rare objects another label; those that the round before deleted are made again.
+async fn relabel(ctx: &Ctx, resource: &Resource, label: &str) -> Result<Vec<Object>, Stop> {
+    let mut made = Vec::new();
+    for number in 0..CROWD {
+        let name = format!("r0-{number:02}");
+        let object = if RARE.contains(&number) {
+            ctx.try_delete(resource, &name, &Value::Null).await?;
+            let object = sample(ctx, resource, &name, "0").await?;
+            ctx.create(resource, &labelled(object, label, true)).await?
+        } else {
+            Object::new(resource, &name)
+        };
+        made.push(object);
+    }
+    Ok(made)
+}
+
+fn labelled(object: Object, label: &str, rare: bool) -> Object {
+    object.with(&format!("metadata.labels.{label}"), if rare { "yes" } else { "no" })
+}
+
+/// Reads a chain; after the first page one object loses the label, another one gets it, and a third one is deleted.
+async fn pages_between_changes(
+    ctx: &Ctx,
+    resource: &Resource,
+    limit: usize,
+    selector: &str,
+    (made, label): (&[Object], &str),
+) -> Result<Vec<Page>, Stop> {
+    let mut pages = vec![list(ctx, resource, &format!("limit={limit}&{selector}")).await?];
+    while let Some(token) = pages.last().map(|page| page.token.clone()).filter(|token| !token.is_empty()) {
+        expect!(pages.len() < CROWD, "{} pages with limit={limit} and still a token", pages.len());
+        if pages.len() == 1 {
+            ctx.update(resource, &labelled(made[RARE[3]].clone(), label, false)).await?;
+            let other = ctx.get(resource, "r0-25").await?;
+            ctx.update(resource, &labelled(other, label, true)).await?;
+            ctx.delete(resource, made[RARE[4]].name()).await?;
+        }
+        pages.push(list(ctx, resource, &format!("{}&{selector}", next_query(limit, &token))).await?);
+    }
+    expect!(pages.len() > 1, "the rare objects came in one page with limit={limit}");
+    Ok(pages)
+}
+
+async fn judge_selection(
+    ctx: &Ctx,
+    resource: &Resource,
+    selector: &str,
+    (limit, pages): (usize, &[Page]),
+    is_selected: impl Fn(&Entry) -> bool,
+) -> Verdict {
+    let stored = state_at(ctx, resource, pages[0].rv).await?;
+    let selected: Vec<Entry> = stored.iter().filter(|entry| is_selected(entry)).cloned().collect();
+    if selected.is_empty() || selected.len() == stored.len() {
+        return Err(Stop::Errored(anyhow::anyhow!("{selector} selects {} of {}", selected.len(), stored.len())));
+    }
+    match fault_of_selection(pages, &selected, &stored, limit) {
+        Some(fault) => Err(Stop::failed(format!("list of {} with limit={limit}&{selector}: {fault}", resource.plural))),
+        None => Ok(()),
+    }
+}
+
+/// Whether pages are the selection `selected` of the state `stored`, in key order and full as long as there is more.
+fn fault_of_selection(pages: &[Page], selected: &[Entry], stored: &[Entry], limit: usize) -> Option<String> {
+    let mut seen = 0;
+    for (number, page) in pages.iter().enumerate().map(|(index, page)| (index + 1, page)) {
+        if page.rv != pages[0].rv {
+            return Some(format!("page {number} has the list RV {}, page 1 has {}", page.rv, pages[0].rv));
+        }
+        seen += page.items.len();
+        let more = !page.token.is_empty();
+        if page.items.len() > limit || (more && page.items.len() < limit) {
+            return Some(format!(
+                "page {number} has {} items and {} token",
+                page.items.len(),
+                if more { "a" } else { "no" }
+            ));
+        }
+        let at_end = page.items.last().is_some() && page.items.last() == stored.last();
+        if more && at_end {
+            return Some(format!("page {number} ends with the last object and has a token"));
+        }
+        if !more && seen < selected.len() {
+            return Some(format!("page {number} has no token after {seen} of {} items", selected.len()));
+        }
+    }
+    let items: Vec<Entry> = pages.iter().flat_map(|page| page.items.iter().cloned()).collect();
+    let fault = fault_of_items(&items, selected);
+    fault.or_else(|| (items != selected).then(|| format!("{} is not in key order", show(&items))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selection_is_full_pages_of_one_state() {
+        let entry = |text: &str| -> Entry { (format!("/r/{text}"), 1) };
+        let stored: Vec<Entry> = ["a", "b", "c", "d", "e"].map(entry).into();
+        let selected: Vec<Entry> = ["b", "c", "d"].map(entry).into();
+        let page = |text: &str| {
+            let items = text.trim_end_matches('+').split_whitespace().map(entry).collect();
+            Page { rv: 7, items, token: if text.ends_with('+') { "t" } else { "" }.into() }
+        };
+        let fault = |pages: &[&str]| {
+            let pages: Vec<Page> = pages.iter().map(|text| page(text)).collect();
+            fault_of_selection(&pages, &selected, &stored, 2)
+        };
+        assert_eq!(fault(&["b c +", "d"]), None);
+        for bad in [
+            &["b +", "c d"][..],
+            &["b c +", "+", "d"],
+            &["b c", "d"],
+            &["b c +", "c d"],
+            &["b c +", "e"],
+            &["b c d"],
+            &["c b +", "d"],
+            &["b d +", "c"],
+            &["b c +", "d e +", ""],
+            &["b c +", ""],
+        ] {
+            assert!(fault(bad).is_some(), "{bad:?}");
+        }
+        let single = fault_of_selection(&[page("b +"), page("c +"), page("d +"), page("")], &selected, &stored, 1);
+        assert_eq!(single, None);
+        let other = Page { rv: 8, ..page("d") };
+        assert!(fault_of_selection(&[page("b c +"), other], &selected, &stored, 2).is_some());
+    }
+}

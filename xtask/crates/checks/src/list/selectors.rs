@@ -1,0 +1,286 @@
+//! Lists that select: by label, by field.
+
+use model::Level::Must;
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::support::page::{self, Entry, Page, fault_of_items, kinds, sample, show, state_at};
+use suite::api::{MERGE_PATCH, Request, query};
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CORE_EVENTS, Object, PODS, SECRETS};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "list.label-selector-server-side",
+        place: here!(),
+        level: Must,
+        requirement: "A LIST with a label selector returns exactly the objects that match, selected by the server alone: \
+                      the store has one key per object and none that is made from labels.",
+        source: "apimachinery pkg/labels/selector.go; apiserver pkg/storage/etcd3/store.go (GetList, \
+                 opts.Predicate.Matches), pkg/storage/selection_predicate.go",
+        observed: "Five objects, every kind of operator, for a ConfigMap, an Event and a custom resource, and again after \
+                   a label was changed. The items must be the store's at the list's revision. The names and label values \
+                   have a random part; the keys of the whole store that contain it must be those of the objects.",
+        by_hand: "kubectl get cm -l 'tier=front,env notin (dev)'; etcdctl get /registry/configmaps/default/ --prefix \
+                  --keys-only",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(label_selector),
+    },
+    Check {
+        id: "list.field-selector",
+        place: here!(),
+        level: Must,
+        requirement: "A LIST with a field selector (=, ==, !=) on a field that the type supports returns exactly the \
+                      objects that match; one on another field is answered 400 BadRequest.",
+        source: "apimachinery pkg/runtime/conversion.go (DefaultMetaV1FieldSelectorConversion), pkg/fields/selector.go; \
+                 kubernetes pkg/apis/core/v1/conversion.go",
+        observed: "metadata.name and metadata.namespace of ConfigMaps, Events and a custom resource, also over all \
+                   namespaces; spec.nodeName and status.phase of Pods, type of Secrets, reason of Events. The items must \
+                   be the store's at the list's revision. Unknown fields: types without a conversion of their own name \
+                   the two that they know, Pods, Events and custom resources say \"field label not supported\".",
+        by_hand: "kubectl get pods --field-selector 'spec.nodeName=n1,status.phase!=Running'; kubectl get cm \
+                  --field-selector data.k=v (must be refused)",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(field_selector),
+    },
+];
+
+/// Selectors with the numbers of the objects of [`labels_of`] that match.
+const LABEL_SELECTORS: &[(&str, &[usize])] = &[
+    ("tier=front-N", &[1, 2]),
+    ("tier==back-N", &[3, 4]),
+    ("tier!=front-N", &[3, 4, 5]),
+    ("env in (prod-N,test-N)", &[1, 3]),
+    ("env notin (prod-N)", &[2, 4, 5]),
+    ("gpu", &[4]),
+    ("gpu=", &[4]),
+    ("!tier", &[5]),
+    ("tier=front-N,env=dev-N", &[2]),
+    ("tier in (front-N,back-N),env!=dev-N,!gpu", &[1, 3]),
+    ("tier=none-N", &[]),
+];
+
+/// The same after object 1 was moved from front to back.
+const AFTER_THE_MOVE: &[(&str, &[usize])] =
+    &[("tier=front-N", &[2]), ("tier==back-N", &[1, 3, 4]), ("tier!=front-N", &[1, 3, 4, 5])];
+
+fn labels_of(number: usize, nonce: &str) -> Value {
+    let (front, back) = (format!("front-{nonce}"), format!("back-{nonce}"));
+    let (prod, dev) = (format!("prod-{nonce}"), format!("dev-{nonce}"));
+    match number {
+        1 => json!({"tier": front, "env": prod}),
+        2 => json!({"tier": front, "env": dev}),
+        3 => json!({"tier": back, "env": prod}),
+        4 => json!({"tier": back, "env": dev, "gpu": ""}),
+        _ => json!({}),
+    }
+}
+
+async fn label_selector(ctx: &Ctx) -> Verdict {
+    for resource in kinds(ctx).await? {
+        let nonce: String = std::iter::repeat_with(|| ctx.random().char('a'..='z')).take(8).collect();
+        for number in 1..=5 {
+            let object = sample(ctx, &resource, &format!("{number}-{nonce}"), "0").await?;
+            ctx.create(&resource, &object.with("metadata.labels", labels_of(number, &nonce))).await?;
+        }
+        select_by_labels(ctx, &resource, &nonce, LABEL_SELECTORS).await?;
+        let moved = json!({"metadata": {"labels": {"tier": format!("back-{nonce}")}}});
+        ctx.try_patch(&resource, &format!("1-{nonce}"), MERGE_PATCH, &moved, "").await?.object()?;
+        select_by_labels(ctx, &resource, &nonce, AFTER_THE_MOVE).await?;
+        let keys = ctx.store(&resource).keys("", 0).await?.0.into_iter().map(|kv| kv.key);
+        let found: Vec<String> = keys.filter(|key| key.contains(&nonce)).collect();
+        let mut expected = Vec::new();
+        for number in 1..=5 {
+            expected.push(ctx.key(&resource, &format!("{number}-{nonce}")).await?);
+        }
+        expect_eq!(found, expected, "keys of the whole store with the objects' names or label values");
+    }
+    Ok(())
+}
+
+async fn select_by_labels(ctx: &Ctx, resource: &Resource, nonce: &str, table: &[(&str, &[usize])]) -> Verdict {
+    for (selector, numbers) in table {
+        let selector = selector.replace("-N", &format!("-{nonce}"));
+        let names: Vec<String> = numbers.iter().map(|number| format!("{number}-{nonce}")).collect();
+        selects(ctx, resource, ("labelSelector", &selector), &names).await?;
+    }
+    Ok(())
+}
+
+/// The selected list must be the named objects as the store has them at the list's revision.
+async fn selects(ctx: &Ctx, resource: &Resource, selector: (&str, &str), names: &[String]) -> Verdict {
+    let page = page::list(ctx, resource, &query(&[selector])).await?;
+    judge_selection(ctx, resource, selector.1, &page, names).await
+}
+
+async fn judge_selection(ctx: &Ctx, resource: &Resource, selector: &str, page: &Page, names: &[String]) -> Verdict {
+    let stored = state_at(ctx, resource, page.rv).await?;
+    let matching = named(&stored, names);
+    let (found, wanted, at) = (matching.len(), names.len(), page.rv);
+    expect!(
+        found == wanted,
+        "at the list RV {at} the store has {found} of the {wanted} objects that match `{selector}`"
+    );
+    ctx.count("selected lists", 1);
+    let Some(fault) = fault_of_items(&page.items, &matching) else { return Ok(()) };
+    Err(Stop::failed(format!(
+        "list of {} with `{selector}`: {fault}; selected were {}, expected {}",
+        resource.plural,
+        show(&page.items),
+        show(&matching)
+    )))
+}
+
+/// The entries with these object names.
+fn named(stored: &[Entry], names: &[String]) -> Vec<Entry> {
+    let wanted = |key: &str| names.iter().any(|name| key.rsplit('/').next() == Some(name));
+    stored.iter().filter(|(key, _)| wanted(key)).cloned().collect()
+}
+
+async fn field_selector(ctx: &Ctx) -> Verdict {
+    let resources = kinds(ctx).await?;
+    for resource in &resources {
+        for name in ["a", "b", "ab"] {
+            ctx.create(resource, &sample(ctx, resource, name, "0").await?).await?;
+        }
+        by_name_and_namespace(ctx, resource).await?;
+    }
+    let reason = Object::new(&CORE_EVENTS, "other").with("reason", "Other");
+    let regarding = json!({"kind": "Pod", "namespace": ctx.namespace().await?, "name": "p"});
+    ctx.create(&CORE_EVENTS, &reason.with("involvedObject", regarding)).await?;
+    selects_each(
+        ctx,
+        &CORE_EVENTS,
+        &[("reason=Other", &["other"]), ("reason!=Other", &["a", "b", "ab"]), ("involvedObject.kind=Pod", &["other"])],
+    )
+    .await?;
+    secrets_by_type(ctx).await?;
+    pods_by_node_and_phase(ctx).await?;
+    unknown_fields(ctx, &resources).await
+}
+
+async fn by_name_and_namespace(ctx: &Ctx, resource: &Resource) -> Verdict {
+    let namespace = ctx.namespace().await?;
+    let all: &[&str] = &["a", "b", "ab"];
+    let (here, not_here) = (format!("metadata.namespace={namespace}"), format!("metadata.namespace!={namespace}"));
+    let both = format!("metadata.name=a,{here}");
+    selects_each(
+        ctx,
+        resource,
+        &[
+            ("metadata.name=a", &["a"]),
+            ("metadata.name==ab", &["ab"]),
+            ("metadata.name!=a", &["b", "ab"]),
+            ("metadata.name!=a,metadata.name!=b", &["ab"]),
+            ("metadata.name=missing", &[]),
+            (&here, all),
+            (&not_here, &[]),
+            (&both, &["a"]),
+        ],
+    )
+    .await?;
+    // Over all namespaces the selector alone keeps the objects of others out.
+    let request = Request::get(resource.path(None)).query(query(&[("fieldSelector", &here)]));
+    let page = Page::read(&ctx.send(&request).await?.object()?, resource, &ctx.profile().prefix)
+        .map_err(|fault| Stop::failed(format!("{request}: {fault}")))?;
+    let names: Vec<String> = all.iter().map(|name| (*name).to_owned()).collect();
+    judge_selection(ctx, resource, &format!("{here} (all namespaces)"), &page, &names).await
+}
+
+async fn selects_each(ctx: &Ctx, resource: &Resource, table: &[(&str, &[&str])]) -> Verdict {
+    for (selector, names) in table {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        selects(ctx, resource, ("fieldSelector", selector), &names).await?;
+    }
+    Ok(())
+}
+
+async fn secrets_by_type(ctx: &Ctx) -> Verdict {
+    ctx.create(&SECRETS, &Object::new(&SECRETS, "plain")).await?;
+    ctx.create(&SECRETS, &Object::new(&SECRETS, "own").with("type", "example.org/own")).await?;
+    selects_each(
+        ctx,
+        &SECRETS,
+        &[("type=Opaque", &["plain"]), ("type=example.org/own", &["own"]), ("type!=Opaque", &["own"])],
+    )
+    .await
+}
+
+async fn pods_by_node_and_phase(ctx: &Ctx) -> Verdict {
+    for (name, node) in [("p1", "n1"), ("p2", "n2"), ("p3", "")] {
+        let containers = json!([{"name": "c", "image": "none.example.org/none"}]);
+        let pod = Object::new(&PODS, name).with("spec.containers", containers).with("spec.nodeName", node);
+        ctx.create(&PODS, &pod).await?;
+    }
+    // Only the status subresource changes the phase; no kubelet runs that would.
+    let status = format!("{}/p2/status", PODS.path(Some(ctx.namespace().await?)));
+    let running = json!({"status": {"phase": "Running"}}).to_string();
+    let request = Request::new(http::Method::PATCH, status).body(MERGE_PATCH, running);
+    ctx.send(&request).await?.object()?;
+    selects_each(
+        ctx,
+        &PODS,
+        &[
+            ("spec.nodeName=n1", &["p1"]),
+            ("spec.nodeName!=n1", &["p2", "p3"]),
+            ("spec.nodeName=", &["p3"]),
+            ("status.phase=Pending", &["p1", "p3"]),
+            ("status.phase=Running", &["p2"]),
+            ("status.phase!=Running", &["p1", "p3"]),
+            ("spec.nodeName=n1,status.phase=Pending", &["p1"]),
+            ("spec.nodeName=n1,status.phase=Running", &[]),
+            ("metadata.name=p2,status.phase=Running", &["p2"]),
+            ("spec.restartPolicy=Always", &["p1", "p2", "p3"]),
+        ],
+    )
+    .await
+}
+
+async fn unknown_fields(ctx: &Ctx, [config_maps, events, custom]: &[Resource; 3]) -> Verdict {
+    let default = |field: &str| {
+        format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+    };
+    let own = |field: &str| format!("field label not supported: {field}");
+    for (resource, field, message) in [
+        (config_maps, "data.k", default("data.k")),
+        (config_maps, "metadata.uid", default("metadata.uid")),
+        (&*PODS, "spec.hostname", own("spec.hostname")),
+        (events, "message", own("message")),
+        (custom, "spec.size", own("spec.size")),
+    ] {
+        let answer = ctx.try_list(resource, &query(&[("fieldSelector", &format!("{field}=x"))])).await?;
+        let what = format!("a list of {} by the field {field}", resource.plural);
+        expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
+        expect_eq!(answer.message(), message, "message of the refusal of {what}");
+        ctx.count("unknown fields", 1);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_object_is_selected_by_some_and_not_by_all() {
+        for number in 1..=5 {
+            let selected = LABEL_SELECTORS.iter().filter(|(_, numbers)| numbers.contains(&number)).count();
+            assert!(0 < selected && selected < LABEL_SELECTORS.len(), "object {number} cannot tell selectors apart");
+        }
+    }
+
+    #[test]
+    fn names_are_compared_whole() {
+        let stored: Vec<Entry> = ["a", "ab", "b"].map(|name| (format!("/r/n/{name}"), 1)).into();
+        let names = |wanted: &[&str]| -> Vec<Entry> {
+            named(&stored, &wanted.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["a"]), [stored[0].clone()]);
+        assert_eq!(names(&["b", "a"]), [stored[0].clone(), stored[2].clone()]);
+        assert_eq!(names(&["c"]), []);
+    }
+}

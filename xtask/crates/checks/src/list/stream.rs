@@ -1,0 +1,53 @@
+//! Lists that the server reads from etcd as a stream of pieces.
+
+use model::Level::Extra;
+
+use crate::support::list_metrics::Metrics;
+use crate::support::page::{entries, fault_of_chain, list, sample};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::CORE_EVENTS;
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "list.range-stream",
+    place: here!(),
+    level: Extra,
+    requirement: "Where the server reads lists from etcd by RangeStream, they are the same as by Range; where etcd does \
+                      not have it, the server reads them by Range.",
+    source: "KEP-5966; kubernetes#139692; apiserver pkg/features/kube_features.go (EtcdRangeStream, from 1.37 on)",
+    observed: "Events, which no cache serves, more than the first pieces of a stream: lists with and without a limit must \
+                   be what a unary Range gives at their revision, in its order. etcd_request_duration_seconds says whether \
+                   there were streams; without one the check is skipped.",
+    by_hand: "kubectl get --raw /metrics | grep -e EtcdRangeStream -e listStream",
+    profiles: &["default"],
+    requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+    run: scenario!(range_stream),
+}];
+
+const ETCD_CALLS: &str = "etcd_request_duration_seconds_count";
+
+/// Only lists without limit and token are streamed, in pieces that begin with ten keys.
+async fn range_stream(ctx: &Ctx) -> Verdict {
+    const OBJECTS: usize = 60;
+    let before = Metrics::read(ctx).await?;
+    before.need_gate("EtcdRangeStream")?;
+    for number in 0..OBJECTS {
+        let event = sample(ctx, &CORE_EVENTS, &format!("e{number:02}"), &"x".repeat(2000)).await?;
+        ctx.create(&CORE_EVENTS, &event).await?;
+    }
+    for query in ["", "labelSelector=none%21%3Dsuch", "limit=100"] {
+        let page = list(ctx, &CORE_EVENTS, query).await?;
+        let stored = entries(&ctx.stored_all(&CORE_EVENTS, page.rv.cast_signed()).await?);
+        let (at, fault) = (page.rv, fault_of_chain(&[page], &stored, None));
+        expect!(fault.is_none(), "list of Events with `{query}` at {at}: {}", fault.unwrap_or_default());
+        ctx.count("items", stored.len() as u64);
+    }
+    let streamed = [("operation", "listStream"), ("resource", "events")];
+    let grown = Metrics::read(ctx).await?.sum(ETCD_CALLS, &streamed).saturating_sub(before.sum(ETCD_CALLS, &streamed));
+    ctx.count("streams", grown);
+    match grown {
+        0 => Err(Stop::Skipped { need: "an etcd that has RangeStream, which is 3.7 and later".into() }),
+        _ => Ok(()),
+    }
+}

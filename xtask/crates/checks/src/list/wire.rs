@@ -1,0 +1,319 @@
+//! The bytes of lists on the wire: compression, and encoding item by item.
+
+use std::io::Read;
+
+use http::header::{CONTENT_ENCODING, VARY};
+use model::Level::Should;
+use model::Resource;
+use prost::encoding::encode_varint;
+
+use crate::list::cache::first_difference;
+use crate::support::list_metrics::Metrics;
+use crate::support::page::{kinds, sample};
+use judge::decode;
+use suite::api::{JSON, PROTOBUF, Request, Response, Transport};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::{CONFIG_MAPS, Object, config_map};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "list.streaming-encoding",
+        place: here!(),
+        level: Should,
+        requirement: "A list that is encoded item by item is, byte for byte, what encoding it at once gives, in JSON and in \
+                      protobuf, also when it is empty and when it has a continue token and a remainingItemCount.",
+        source: "KEP-5116; apimachinery pkg/runtime/serializer/json/collections.go, \
+                 pkg/runtime/serializer/protobuf/collections.go",
+        observed: "ConfigMaps, Events and a custom resource with texts that must be escaped. JSON: the same list with \
+                   pretty=true, which is encoded at once, without its white space. protobuf: the message that list \
+                   metadata and the single objects, each read by a GET, make. At an exact resource version: whole, limited, \
+                   with nothing selected, and of metadata only.",
+        by_hand: "kubectl get --raw '/api/v1/configmaps?resourceVersionMatch=Exact&resourceVersion=N' | md5sum; the same \
+                  with &pretty=true | jq -c . | md5sum",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::QuietNamespace]),
+        run: scenario!(streaming_encoding),
+    },
+    Check {
+        id: "list.gzip",
+        place: here!(),
+        level: Should,
+        requirement: "Bodies of GET and LIST above 128 KiB are compressed for a client that accepts gzip, with \
+                      Content-Encoding and Vary, and decompress to the plain body; smaller bodies, and those for other \
+                      clients, are plain.",
+        source: "apiserver pkg/endpoints/handlers/responsewriters/writers.go (defaultGzipThresholdBytes), gate \
+                 APIResponseCompression",
+        observed: "A ConfigMap whose body has exactly 131072 bytes, and one byte more; a list above and one below that; \
+                   over HTTP/1.1 and HTTP/2, in JSON and protobuf, with Accept-Encoding gzip, among others, identity, and \
+                   none.",
+        by_hand: "curl -s -H 'Accept-Encoding: gzip' -o /dev/null -D - .../api/v1/configmaps",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::QuietNamespace]),
+        run: scenario!(gzip),
+    },
+];
+
+const THRESHOLD: usize = 128 * 1024;
+
+async fn gzip(ctx: &Ctx) -> Verdict {
+    Metrics::read(ctx).await?.need_gate("APIResponseCompression")?;
+    let namespace = ctx.namespace().await?;
+    let path = object_path(&CONFIG_MAPS, namespace, "edge");
+    ctx.create(&CONFIG_MAPS, &padded("edge", 1000)).await?;
+    for (size, above) in [(THRESHOLD, false), (THRESHOLD + 1, true)] {
+        resize(ctx, "edge", size).await?;
+        for &transport in ctx.transports() {
+            compare(ctx, transport, &Request::get(path.clone()), above).await?;
+        }
+    }
+    let mut last = 0;
+    for name in ["one", "two"] {
+        last = ctx.create(&CONFIG_MAPS, &padded(name, THRESHOLD / 3)).await?.rv();
+    }
+    let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
+    let list = Request::get(CONFIG_MAPS.path(Some(namespace)));
+    for &transport in ctx.transports() {
+        for media_type in [JSON, PROTOBUF] {
+            let list = list.clone().accept(media_type);
+            compare(ctx, transport, &list.clone().query(exact.clone()), true).await?;
+            compare(ctx, transport, &list.query(format!("{exact}&fieldSelector=metadata.name%3Done")), false).await?;
+        }
+    }
+    Ok(())
+}
+
+fn padded(name: &str, size: usize) -> Object {
+    config_map(name).with("data.pad", "x".repeat(size))
+}
+
+/// Changes the ConfigMap until a GET of it has a body of `size` bytes: a longer resource version may need another try.
+async fn resize(ctx: &Ctx, name: &str, size: usize) -> Verdict {
+    let mut length = 0;
+    for _ in 0..4 {
+        let answer = ctx.try_get(&CONFIG_MAPS, name, "").await?;
+        length = answer.body.len();
+        if length == size {
+            return Ok(());
+        }
+        let object = answer.object()?;
+        let pad = object.0["data"]["pad"].as_str().map_or(0, str::len);
+        let fitting = (pad + size).checked_sub(length).ok_or_else(|| anyhow::anyhow!("the body is too large"))?;
+        ctx.update(&CONFIG_MAPS, &object.with("data.pad", "x".repeat(fitting))).await?;
+    }
+    Err(Stop::Errored(anyhow::anyhow!("the body has {length} bytes and could not be made to have {size}")))
+}
+
+/// The same request for clients that accept gzip and for others.
+async fn compare(ctx: &Ctx, transport: Transport, request: &Request, above: bool) -> Verdict {
+    let api = ctx.over(transport)?;
+    let what = format!("{request} as {} over {}", request.accept, transport.name());
+    let plain = api.send(request).await?;
+    expect!(plain.is_success(), "{what} was answered {plain}");
+    expect!((plain.body.len() > THRESHOLD) == above, "{what} has {} bytes", plain.body.len());
+    for (accepted, compressed) in [("", false), ("identity", false), ("gzip", above), ("br, gzip", above)] {
+        let request = match accepted {
+            "" => request.clone(),
+            accepted => request.clone().header("accept-encoding", accepted),
+        };
+        let answer = api.send(&request).await?;
+        if let Some(fault) = fault_of_encoding(&answer, &plain.body, compressed) {
+            return Err(Stop::failed(format!("{what} with Accept-Encoding `{accepted}`: {fault}")));
+        }
+        ctx.count(if compressed { "compressed answers" } else { "plain answers" }, 1);
+    }
+    Ok(())
+}
+
+fn fault_of_encoding(answer: &Response, plain: &[u8], compressed: bool) -> Option<String> {
+    let encoding = answer.header(CONTENT_ENCODING.as_str());
+    if !compressed {
+        let as_is = encoding.is_empty() && answer.body == plain;
+        return (!as_is).then(|| format!("Content-Encoding is {encoding:?}, the body has {} bytes", answer.body.len()));
+    }
+    if encoding != "gzip" {
+        return Some(format!("Content-Encoding is {encoding:?} for {} bytes", plain.len()));
+    }
+    let varies = answer.headers.get_all(VARY).iter().filter_map(|value| value.to_str().ok());
+    if !varies.flat_map(|value| value.split(',')).any(|name| name.trim().eq_ignore_ascii_case("accept-encoding")) {
+        return Some(format!("Vary is {:?}, which does not name Accept-Encoding", answer.header(VARY.as_str())));
+    }
+    let mut inflated = Vec::new();
+    match flate2::read::MultiGzDecoder::new(&answer.body[..]).read_to_end(&mut inflated) {
+        Err(error) => Some(format!("the body is no gzip: {error}")),
+        Ok(_) => first_difference(&inflated, plain).map(|fault| format!("decompressed, {fault}")),
+    }
+}
+
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const TEXT: &str = "<a href=\"x\">&amp;</a> \u{2028}\u{2029}\u{7f} é \u{1f600} \\ \t\n";
+
+async fn streaming_encoding(ctx: &Ctx) -> Verdict {
+    let metrics = Metrics::read(ctx).await?;
+    metrics.need_gate("StreamingCollectionEncodingToJSON")?;
+    metrics.need_gate("StreamingCollectionEncodingToProtobuf")?;
+    for resource in kinds(ctx).await? {
+        let mut last = 0;
+        for name in ["a", "b", "c"] {
+            let object = sample(ctx, &resource, name, TEXT).await?.with("metadata.labels.l", name);
+            last = ctx.create(&resource, &object).await?.rv();
+        }
+        let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
+        for more in ["", "&limit=2", "&labelSelector=l%3Dnone", "&labelSelector=l%3Db&limit=1"] {
+            let query = format!("{exact}{more}");
+            let list = json_at_once(ctx, &resource, &query, JSON).await?;
+            expect!(list.0["items"].is_array(), "list of {} with `{query}` has no items: {list}", resource.plural);
+            // With nothing selected its `items` is null, in either encoding.
+            json_at_once(ctx, &resource, &query, METADATA).await?;
+            if resource.plural != "fruits" {
+                protobuf_at_once(ctx, &resource, &query, &list).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The list must be the pretty one without white space.
+async fn json_at_once(ctx: &Ctx, resource: &Resource, query: &str, accept: &'static str) -> Result<Object, Stop> {
+    let path = resource.path(Some(ctx.namespace().await?));
+    let request = Request::get(path).accept(accept).query(query);
+    let streamed = ctx.send(&request).await?;
+    let pretty = ctx.send(&request.clone().query(format!("{query}&pretty=true"))).await?;
+    let list = streamed.object().map_err(|error| Stop::failed(format!("{request}: {error:#}")))?;
+    expect!(pretty.body.len() > streamed.body.len(), "{request}: pretty=true is not longer, {pretty}");
+    let at_once = [compact(&pretty.body), b"\n".to_vec()].concat();
+    if let Some(fault) = first_difference(&streamed.body, &at_once) {
+        return Err(Stop::failed(format!("{request} as {accept}, streamed and at once: {fault}")));
+    }
+    ctx.count("JSON lists compared", 1);
+    Ok(list)
+}
+
+/// JSON without the white space outside of texts.
+fn compact(json: &[u8]) -> Vec<u8> {
+    let (mut in_text, mut escaped) = (false, false);
+    let keep = |byte: &u8| {
+        let kept = in_text || !byte.is_ascii_whitespace();
+        in_text ^= *byte == b'"' && !escaped;
+        escaped = in_text && *byte == b'\\' && !escaped;
+        kept
+    };
+    json.iter().copied().filter(keep).collect()
+}
+
+/// The list must be the message made of its metadata (from the JSON list) and of the objects, each from a GET.
+async fn protobuf_at_once(ctx: &Ctx, resource: &Resource, query: &str, list: &Object) -> Verdict {
+    let namespace = ctx.namespace().await?;
+    let mut items = Vec::new();
+    for item in list.items() {
+        let request = Request::get(object_path(resource, namespace, item.name())).accept(PROTOBUF);
+        let answer = ctx.send(&request).await?;
+        expect!(answer.is_success(), "{request} was answered {answer}");
+        let envelope = decode::envelope(&answer.body).map_err(|fault| Stop::failed(format!("{request}: {fault}")))?;
+        items.push(envelope.raw.to_vec());
+    }
+    let request = Request::get(resource.path(Some(namespace))).accept(PROTOBUF).query(query);
+    let answer = ctx.send(&request).await?;
+    expect_eq!(answer.status, 200, "status of {request} as protobuf");
+    let at_once = list_message(resource, list, &items);
+    if let Some(fault) = first_difference(&answer.body, &at_once) {
+        return Err(Stop::failed(format!("{request} as protobuf, streamed and at once: {fault}")));
+    }
+    ctx.count("protobuf lists compared", 1);
+    Ok(())
+}
+
+/// `k8s\0` and a runtime.Unknown with the list (apimachinery pkg/runtime/generated.proto).
+fn list_message(resource: &Resource, list: &Object, items: &[Vec<u8>]) -> Vec<u8> {
+    let mut meta = Vec::new();
+    part(&mut meta, 1, b"");
+    part(&mut meta, 2, list.rv_text().as_bytes());
+    part(&mut meta, 3, list.meta("continue").as_bytes());
+    if let Some(remaining) = list.0["metadata"]["remainingItemCount"].as_u64() {
+        meta.push(4 << 3);
+        encode_varint(remaining, &mut meta);
+    }
+    let mut raw = Vec::new();
+    part(&mut raw, 1, &meta);
+    items.iter().for_each(|item| part(&mut raw, 2, item));
+    let mut kind = Vec::new();
+    part(&mut kind, 1, resource.api_version().as_bytes());
+    part(&mut kind, 2, format!("{}List", resource.kind).as_bytes());
+    let mut whole = b"k8s\0".to_vec();
+    for (number, bytes) in [(1, &kind[..]), (2, &raw), (3, b""), (4, b"")] {
+        part(&mut whole, number, bytes);
+    }
+    whole
+}
+
+/// A length-delimited field.
+fn part(message: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    message.push(number << 3 | 2);
+    encode_varint(bytes.len() as u64, message);
+    message.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_white_space_outside_of_texts_is_taken_away() {
+        for (pretty, compacted) in [
+            ("{\n  \"a\": 1\n}", "{\"a\":1}"),
+            (r#"{ "a b" : " \" c \\" , "d":[ ] }"#, r#"{"a b":" \" c \\","d":[]}"#),
+            ("[ \"\\\\\" , \" \" ]", "[\"\\\\\",\" \"]"),
+        ] {
+            assert_eq!(String::from_utf8(compact(pretty.as_bytes())).unwrap(), compacted);
+        }
+    }
+
+    #[test]
+    fn a_list_message_is_read_back() {
+        let list = Object(json!({"metadata": {"resourceVersion": "300", "continue": "t", "remainingItemCount": 200}}));
+        let message = list_message(&CONFIG_MAPS, &list, &[vec![1; 200], vec![]]);
+        let envelope = decode::envelope(&message).unwrap();
+        assert_eq!((envelope.api_version.as_str(), envelope.kind.as_str()), ("v1", "ConfigMapList"));
+        assert_eq!((envelope.order, envelope.content_type), (vec![1, 2, 3, 4], Some(&b""[..])));
+        let fields = decode::fields(envelope.raw).unwrap();
+        let sizes: Vec<(u32, usize)> = fields
+            .iter()
+            .map(|field| match field.value {
+                decode::Wire::Bytes(bytes) => (field.number, bytes.len()),
+                _ => (field.number, usize::MAX),
+            })
+            .collect();
+        assert_eq!(sizes, [(1, 13), (2, 200), (2, 0)]);
+    }
+
+    #[test]
+    fn compressed_answers_say_so_and_give_the_plain_body() {
+        use std::io::Write;
+        let plain = vec![b'x'; 1000];
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&plain).unwrap();
+        let body = encoder.finish().unwrap();
+        let answer = |encoding: &str, vary: &str, body: &[u8]| {
+            let mut headers = http::HeaderMap::new();
+            for (name, value) in [(CONTENT_ENCODING, encoding), (VARY, vary)] {
+                headers.extend((!value.is_empty()).then(|| (name, value.parse().unwrap())));
+            }
+            Response { status: 200, headers, body: body.to_vec().into() }
+        };
+        let fault = |encoding, vary, body: &[u8], compressed| {
+            fault_of_encoding(&answer(encoding, vary, body), &plain, compressed).is_some()
+        };
+        assert!(!fault("gzip", "Accept-Encoding", &body, true));
+        assert!(!fault("gzip", "Origin, accept-encoding", &body, true));
+        assert!(!fault("", "", &plain, false));
+        assert!(fault("gzip", "", &body, true), "no Vary");
+        assert!(fault("", "Accept-Encoding", &body, true), "no Content-Encoding");
+        assert!(fault("", "", &plain, true), "plain");
+        assert!(fault("gzip", "Accept-Encoding", &plain, true), "no gzip");
+        assert!(fault("gzip", "Accept-Encoding", &body[..20], true), "cut");
+        assert!(fault("gzip", "Accept-Encoding", &body, false), "unasked");
+        assert!(fault("", "", &plain[1..], false), "another body");
+    }
+}

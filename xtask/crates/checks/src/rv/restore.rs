@@ -1,0 +1,195 @@
+//! Resource versions after a store was restored from a snapshot: into an etcd that is not recorded, because its history is
+//! another one. What is asked of an apiserver on it is not recorded either.
+
+use std::time::Duration;
+
+use model::Level::Extra;
+use model::Resource;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::support::watch_raw::{Raw, shown};
+use suite::api::{Request, Response, Transport, query};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::load::sample;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::store::Store;
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "rv.snapshot-restore",
+    place: here!(),
+    level: Extra,
+    requirement: "After `etcdutl snapshot restore` with --bump-revision and --mark-compacted resource versions go on above \
+                  all earlier ones, a list or watch from an earlier one is answered 410, and a client that lists again \
+                  gets the restored state and what follows. Without them they go back, and a watch from before hears \
+                  nothing: no event that is older than its start.",
+    source: "kubernetes/kubernetes#107457; etcd etcdutl/snapshot (Restore, markCompacted)",
+    observed: "A snapshot over gRPC; then writes of ConfigMaps (cached) and Events (not cached) that it lacks. etcdutl \
+               restores it, where the servers run, into a second etcd, to which the apiserver is sent: first without \
+               the options, where a write must get a version that was given before and a watch from the last one must \
+               not show it, while another one does; then with both, where watches and lists from the last version must \
+               be 410, and a list, a write and a watch from the list go on above it.",
+    by_hand: "etcdctl snapshot save s; kubectl create cm lost; etcdutl snapshot restore s --data-dir d --bump-revision \
+              1000000000 --mark-compacted; (start etcd on d and the apiserver again); kubectl get --raw \
+              '/api/v1/configmaps?watch=1&resourceVersion=N' with N from before",
+    profiles: &["disruptive"],
+    requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control]),
+    run: scenario!(snapshot_restore),
+}];
+
+const ETCDUTL: &str = "etcdutl";
+const SNAPSHOT: &str = "snapshot.db";
+const SERVERS: &str = "etcd-servers";
+/// What etcd's own documentation of disaster recovery suggests.
+const BUMP: i64 = 1_000_000_000;
+/// Writes after the snapshot: more than the restored server makes until it is asked.
+const LOST: u32 = 30;
+
+/// What clients know from before the restore.
+struct Before {
+    namespace: String,
+    /// The last resource version that was given.
+    last: u64,
+}
+
+async fn snapshot_restore(ctx: &Ctx) -> Verdict {
+    let spare = ctx.spare()?;
+    let help = ctx.tool(ETCDUTL, &["snapshot", "restore", "--help"]).await?;
+    if !help.contains("--mark-compacted") {
+        return Err(Stop::Skipped { need: "an etcdutl that knows --bump-revision and --mark-compacted".into() });
+    }
+    let before = snapshot_and_writes(ctx).await?;
+    let data = restore(ctx, "back", &[]).await?;
+    let etcd = ctx.start("etcd-spare", &[("data-dir", &data)]).await?;
+    let store = Store::connect(&spare, ctx.limit(30.0)).await?;
+    let own = ctx.profile().flags.get(SERVERS).cloned().unwrap_or_default();
+    let verdict = async {
+        goes_back(ctx, &store, &before).await?;
+        let bump = BUMP.to_string();
+        let data = restore(ctx, "on", &["--bump-revision", &bump, "--mark-compacted"]).await?;
+        etcd.restart(&[("data-dir", &data)]).await?;
+        goes_on(ctx, &store, &before).await
+    };
+    let verdict = verdict.await;
+    let back = ctx.restart_with(&[(SERVERS, &own)]).await;
+    let stopped = etcd.stop().await;
+    verdict.and(back).and(stopped)
+}
+
+/// A snapshot, and what was written after it.
+async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, Stop> {
+    let namespace = ctx.namespace().await?.to_owned();
+    let mut kept = ctx.create(&CONFIG_MAPS, &config_map("kept")).await?;
+    ctx.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, "kept", "a")).await?;
+    let snapshot = ctx.store(&CONFIG_MAPS).snapshot().await?;
+    ctx.count("bytes of the snapshot", snapshot.len() as u64);
+    ctx.put_file(SNAPSHOT, snapshot).await?;
+    // On a slow machine the server itself writes more while it starts on the restored store.
+    for n in 0..LOST * ctx.stretched(1) {
+        kept = ctx.update(&CONFIG_MAPS, &kept.with("data.n", n.to_string())).await?;
+    }
+    let lost = ctx.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, "lost", "a")).await?;
+    Ok(Before { namespace, last: lost.rv() })
+}
+
+/// Restores the snapshot into a folder of its own, and gives the flag for it.
+async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, Stop> {
+    // A case may be repeated on the same cluster, and etcdutl fills no folder that has something in it.
+    let data = format!("{{run}}/{name}-{:08x}", fastrand::u32(..));
+    let file = format!("{{run}}/{SNAPSHOT}");
+    let args = [&["snapshot", "restore", &file, "--data-dir", &data], options].concat();
+    ctx.tool(ETCDUTL, &args).await?;
+    ctx.count("restores", 1);
+    Ok(data)
+}
+
+/// Sends the apiserver to the restored store, whose revision is given.
+async fn on_restored(ctx: &Ctx, store: &Store) -> Result<u64, Stop> {
+    let revision = store.revision().await?.cast_unsigned();
+    ctx.restart_with(&[(SERVERS, "{store.spare}")]).await?;
+    Ok(revision)
+}
+
+async fn goes_back(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
+    on_restored(ctx, store).await?;
+    let last = before.last;
+    let mut deaf = Raw::send(ctx, Transport::Http2, before.watch(&CONFIG_MAPS, last)).await?;
+    let now = before.list(ctx, &CONFIG_MAPS, "").await?.object()?.rv();
+    if now >= last {
+        let text = format!("resource versions did not go back: {now} after the restore, {last} before it");
+        return Err(Stop::Errored(anyhow::anyhow!(text)));
+    }
+    let mut hears = Raw::send(ctx, Transport::Http2, before.watch(&CONFIG_MAPS, now)).await?;
+    let again = before.create(ctx, "again").await?;
+    expect!(again.rv() <= last, "without the options the store is at {}, which was never given before", again.rv());
+    hears.read_until("ADDED", ctx.limit(10.0)).await?;
+    expect!(hears.mentions(&again), "a watch from the restored state does not show a write: {}", shown(&hears.bytes));
+    // What has reached one watch has had its time to reach the other one.
+    let cut = deaf.read_piece(Instant::now() + Duration::from_millis(100), "anything").await;
+    let heard = String::from_utf8_lossy(&deaf.bytes).into_owned();
+    expect!(!deaf.mentions(&again), "a watch from {last} shows revision {}: {}", again.rv(), shown(&deaf.bytes));
+    let told = heard.contains("\"ERROR\"") || matches!(cut, Ok(Some(_)));
+    ctx.count(if told { "watches told of the restore" } else { "watches that hang" }, 1);
+    Ok(())
+}
+
+async fn goes_on(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
+    let revision = on_restored(ctx, store).await?;
+    let last = before.last;
+    expect!(revision > last, "the store is at {revision} after a bump by {BUMP}, and was at {last} before the restore");
+    for resource in [&*CONFIG_MAPS, &*CORE_EVENTS] {
+        let plural = &resource.plural;
+        let watch = ctx.send(&before.ended_watch(resource, last)).await?;
+        expect!(is_gone(&watch), "a watch of {plural} from {last}, before the restore, was answered {watch}");
+        let exact = query(&[("resourceVersion", &last.to_string()), ("resourceVersionMatch", "Exact")]);
+        let list = before.list(ctx, resource, &exact).await?;
+        expect!(list.status == 410, "a list of {plural} at {last}, before the restore, was answered {list}");
+        let again = before.list(ctx, resource, "").await?.object()?;
+        expect!(again.rv() > last, "a list of {plural} after the restore is at {}, not above {last}", again.rv());
+        let names: Vec<String> = again.items().iter().map(|item| item.name().to_owned()).collect();
+        expect!(names == ["kept"], "a list of {plural} after the restore shows {names:?}, the snapshot had `kept`");
+        ctx.count("refusals and relists", 1);
+    }
+    let listed = before.list(ctx, &CONFIG_MAPS, "").await?.object()?;
+    let old = listed.items().first().map(|kept| kept.0["data"]["n"].clone()).unwrap_or_default();
+    expect!(old.is_null(), "the restored object has n {old}, which was written after the snapshot");
+    let mut watch = Raw::send(ctx, Transport::Http2, before.watch(&CONFIG_MAPS, listed.rv())).await?;
+    let next = before.create(ctx, "next").await?;
+    expect!(next.rv() > listed.rv(), "a write after the restore got {}, the list had {}", next.rv(), listed.rv());
+    watch.read_until("ADDED", ctx.limit(10.0)).await?;
+    expect!(watch.mentions(&next), "a watch from the list does not show the next write: {}", shown(&watch.bytes));
+    Ok(())
+}
+
+/// 410 as a status, or as the only event.
+fn is_gone(answer: &Response) -> bool {
+    let event = answer.json();
+    answer.status == 410 || (answer.status == 200 && event["type"] == "ERROR" && event["object"]["code"] == json!(410))
+}
+
+impl Before {
+    fn path(&self, resource: &Resource) -> String {
+        resource.path(Some(&self.namespace))
+    }
+
+    fn watch(&self, resource: &Resource, rv: u64) -> Request {
+        Request::get(self.path(resource)).query(query(&[("watch", "true"), ("resourceVersion", &rv.to_string())]))
+    }
+
+    /// One that ends soon if nothing refuses it.
+    fn ended_watch(&self, resource: &Resource, rv: u64) -> Request {
+        let pairs = [("watch", "true"), ("resourceVersion", &rv.to_string()), ("timeoutSeconds", "5")];
+        Request::get(self.path(resource)).query(query(&pairs))
+    }
+
+    async fn list(&self, ctx: &Ctx, resource: &Resource, query: &str) -> anyhow::Result<Response> {
+        ctx.send(&Request::get(self.path(resource)).query(query)).await
+    }
+
+    async fn create(&self, ctx: &Ctx, name: &str) -> anyhow::Result<Object> {
+        let request = Request::new(http::Method::POST, self.path(&CONFIG_MAPS)).json(&config_map(name).0);
+        ctx.send(&request).await?.object()
+    }
+}

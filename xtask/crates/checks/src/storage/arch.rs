@@ -1,0 +1,351 @@
+//! What must not depend on the processor: hashes, tokens and the text of numbers. Each is computed or pinned here, so that
+//! one machine alone is held to it. Stored bytes as a whole are in `arch_identical`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, anyhow};
+use base64::{Engine, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::Method;
+use model::Level::{Extra, Should};
+use model::{Resource, StoredResource};
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+
+use crate::storage::layout_table;
+use crate::support::stored_bytes::position;
+use suite::api::{Request, query};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.arch-discovery-hash",
+        place: here!(),
+        level: Should,
+        requirement: "storageVersionHash in discovery is the base64 of the first eight bytes of the SHA-256 of \
+                      group/version/kind of the version that is stored.",
+        source: "apiserver pkg/endpoints/discovery/storageversionhash.go, pkg/endpoints/installer.go; clients must not \
+                 depend on it",
+        observed: "Every built-in resource in the discovery of every group and version: the hash is computed from the \
+                   release's table, and a resource that is not in it must have none. A custom resource's too.",
+        by_hand: "kubectl get --raw /apis/apps/v1 | jq -r '.resources[]|select(.name==\"deployments\").storageVersionHash'; \
+                  printf apps/v1/Deployment | sha256sum | head -c 16 | xxd -r -p | base64",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(discovery_hash),
+    },
+    Check {
+        id: "storage.arch-cr-numbers",
+        place: here!(),
+        level: Should,
+        requirement: "Integers of 64 bits in a custom resource are stored digit by digit, other numbers as the shortest \
+                      text that gives the same 64-bit float.",
+        source: "apimachinery pkg/util/json (integers are int64), sigs.k8s.io/json; Go encoding/json (floatEncoder)",
+        observed: "A custom resource whose spec is sent as text: limits of int64 and beyond, 2^53 + 1, 1.0, 0.1, 1e21, \
+                   the largest and smallest floats and others that rounding could change. The stored JSON must have \
+                   exactly these texts, after a create and after an update that changes another field; a GET the same. \
+                   Numbers beyond a float are refused. Integral floats below 1e21 are stored without point or exponent. \
+                   Server: minus zero is stored as -0, and read back as the integer 0, so an update stores 0.",
+        by_hand: "kubectl create -f a custom resource with spec.n: [9007199254740993, 1e21, 0.1]; etcdctl get \
+                  --print-value-only KEY (must have [9007199254740993,1e+21,0.1])",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(cr_numbers),
+    },
+    Check {
+        id: "storage.arch-compare-continue",
+        place: here!(),
+        level: Extra,
+        requirement: "A continue token is the base64url, without padding, of {\"v\":\"meta.k8s.io/v1\",\"rv\":N,\"start\":S}, \
+                      where N is the list's revision and S the last key below the collection, followed by a NUL.",
+        source: "apiserver pkg/storage/continue.go (EncodeContinue; opaque to clients), pkg/storage/cacher/cacher.go",
+        observed: "Tokens of lists in a namespace and of all namespaces, from the watch cache (ConfigMap) and from the \
+                   store (Event), and one whose key has a character that Go's JSON escapes. S begins with a slash when \
+                   the cache answers and without one when the store does: the cache cuts off a prefix without its last \
+                   slash. Tokens made here in both forms must lead to the same next item.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces?limit=1' | jq -r .metadata.continue | base64 -d",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(compare_continue),
+    },
+];
+
+const HASH_GATE: &str = "StorageVersionHash";
+
+async fn discovery_hash(ctx: &Ctx) -> Verdict {
+    if !gate_is_on(ctx, HASH_GATE).await? {
+        return Err(Stop::Skipped { need: format!("the feature gate {HASH_GATE}") });
+    }
+    let rows = ctx.table()?;
+    let groups: BTreeSet<String> = rows.iter().map(|row| row.resource.api_root()).collect();
+    let mut hashes = BTreeMap::new();
+    for root in groups {
+        hashes.extend(hashes_at(ctx, &root).await?);
+    }
+    let faults = hash_faults(rows, &hashes);
+    if !faults.is_empty() {
+        let message = format!("{} of {} resources: {}", faults.len(), hashes.len(), faults[0]);
+        return Err(Stop::Failed { message, evidence: faults });
+    }
+    ctx.count("hashes", hashes.values().filter(|hash| !hash.is_empty()).count() as u64);
+    let group = format!("{}.example", ctx.slug());
+    let things = ctx.define(&group, "things", "Thing").await?;
+    let of_things = hashes_at(ctx, &things.api_root()).await?;
+    let expected = hash_of(&format!("{group}/v1/Thing"));
+    expect_eq!(of_things.get(&format!("{}/things", things.api_root())), Some(&expected), "hash of a custom resource");
+    Ok(())
+}
+
+/// `storageVersionHash` by `ROOT/PLURAL`; empty where there is none.
+async fn hashes_at(ctx: &Ctx, root: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let answer = ctx.send(&Request::get(root)).await?.object().with_context(|| format!("discovery at {root}"))?;
+    let resources = answer.0["resources"].as_array().with_context(|| format!("{root} names no resources"))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok(resources.iter().map(|r| (format!("{root}/{}", text(&r["name"])), text(&r["storageVersionHash"]))).collect())
+}
+
+fn hash_faults(rows: &[StoredResource], seen: &BTreeMap<String, String>) -> Vec<String> {
+    let place = |resource: &Resource| format!("{}/{}", resource.api_root(), resource.plural);
+    let mut expected: BTreeMap<String, &str> =
+        rows.iter().map(|row| (place(&row.resource), row.stored_as.as_str())).collect();
+    let mut faults = Vec::new();
+    for (place, hash) in seen {
+        let stored_as = expected.remove(place);
+        let right = stored_as.map(hash_of).unwrap_or_default();
+        if *hash != right {
+            let of = stored_as.map_or_else(|| "is not stored".to_owned(), |kind| format!("is stored as {kind}"));
+            faults.push(format!("{place} {of}: the hash must be {right:?}, is {hash:?}"));
+        }
+    }
+    faults.extend(expected.keys().map(|place| format!("discovery does not name {place}")));
+    faults
+}
+
+/// For `apps/v1/Deployment`, or `v1/Pod`, whose group is empty.
+fn hash_of(stored_as: &str) -> String {
+    let slash = if stored_as.matches('/').count() < 2 { "/" } else { "" };
+    STANDARD.encode(&digest(&SHA256, format!("{slash}{stored_as}").as_bytes()).as_ref()[..8])
+}
+
+async fn gate_is_on(ctx: &Ctx, gate: &str) -> anyhow::Result<bool> {
+    let answer = ctx.send(&Request::get("/metrics").accept("text/plain")).await?;
+    anyhow::ensure!(answer.is_success(), "/metrics was answered {answer}");
+    let start = format!("kubernetes_feature_enabled{{name=\"{gate}\",");
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    Ok(text.lines().any(|line| line.starts_with(&start) && line.ends_with(" 1")))
+}
+
+/// A float when it is sent, and the integer 0 when it is read from the store: what is written after that has lost its sign.
+const MINUS_ZERO: &str = "-0";
+
+/// A number as it is sent, and as it must be stored.
+const NUMBERS: &[(&str, &str)] = &[
+    ("0", "0"),
+    ("-0", "0"),
+    ("-0.0", MINUS_ZERO),
+    ("1.0", "1"),
+    ("0.1", "0.1"),
+    ("0.1e1", "1"),
+    ("3.0e2", "300"),
+    ("1E3", "1000"),
+    ("1e20", "100000000000000000000"),
+    ("1e21", "1e+21"),
+    ("1e-6", "0.000001"),
+    ("1e-7", "1e-7"),
+    ("9007199254740993", "9007199254740993"),
+    ("9007199254740993.0", "9007199254740992"),
+    ("9223372036854775807", "9223372036854775807"),
+    ("-9223372036854775808", "-9223372036854775808"),
+    ("9223372036854775808", "9223372036854776000"),
+    ("18446744073709551615", "18446744073709552000"),
+    ("12345678901234567890.5", "12345678901234567000"),
+    ("0.30000000000000004", "0.30000000000000004"),
+    ("0.1000000000000000055511151231257827", "0.1"),
+    ("1.7976931348623157e308", "1.7976931348623157e+308"),
+    ("2.2250738585072014e-308", "2.2250738585072014e-308"),
+    ("2.2250738585072011e-308", "2.225073858507201e-308"),
+    ("5e-324", "5e-324"),
+    ("2e-324", "0"),
+    ("123456789.123456789", "123456789.12345679"),
+    ("1.00000000000000011102230246251565", "1"),
+];
+
+/// No 64-bit float is that large.
+const TOO_LARGE: &[&str] = &["1e400", "-1e309", "1.7976931348623159e308"];
+
+async fn cr_numbers(ctx: &Ctx) -> Verdict {
+    let things = ctx.define(&format!("{}.example", ctx.slug()), "things", "Thing").await?;
+    let sent: Vec<&str> = NUMBERS.iter().map(|(sent, _)| *sent).collect();
+    let answer = post_text(ctx, &things, "numbers", &sent.join(",")).await?;
+    expect_eq!(answer.status, 201, "status of the create, answered {answer}");
+    numbers_in(ctx, &things, "a create", &texts(false)).await?;
+    let merge = json!({"spec": {"other": 1}});
+    let patched = ctx.try_patch(&things, "numbers", suite::api::MERGE_PATCH, &merge, "").await?;
+    expect_eq!(patched.status, 200, "status of the patch, answered {patched}");
+    numbers_in(ctx, &things, "an update", &texts(true)).await?;
+    let path = format!("{}/numbers", things.path(Some(ctx.namespace().await?)));
+    let read = ctx.send(&Request::get(path)).await?;
+    expect_eq!(numbers_of(&read.body), texts(true), "the numbers in a GET");
+    for number in TOO_LARGE {
+        let answer = post_text(ctx, &things, "large", number).await?;
+        expect_eq!(answer.status, 400, "status of a create with {number}, answered {answer}");
+        expect!(ctx.stored(&things, "large").await?.is_none(), "a refused object with {number} is stored");
+    }
+    ctx.count("numbers", NUMBERS.len() as u64 + TOO_LARGE.len() as u64);
+    Ok(())
+}
+
+/// As text, because a value would be rounded here.
+async fn post_text(ctx: &Ctx, things: &Resource, name: &str, numbers: &str) -> anyhow::Result<suite::api::Response> {
+    let (version, path) = (things.api_version(), things.path(Some(ctx.namespace().await?)));
+    let body = format!(
+        r#"{{"apiVersion":"{version}","kind":"Thing","metadata":{{"name":"{name}"}},"spec":{{"n":[{numbers}]}}}}"#
+    );
+    ctx.send(&Request::new(Method::POST, path).body(suite::api::JSON, body)).await
+}
+
+async fn numbers_in(ctx: &Ctx, things: &Resource, after: &str, expected: &[&str]) -> Verdict {
+    let stored = ctx.must_be_stored(things, "numbers").await?;
+    let seen = numbers_of(&stored.value);
+    let pairs = NUMBERS.iter().zip(seen.iter().zip(expected));
+    let wrong = pairs.filter(|(_, (seen, expected))| seen != *expected);
+    let faults: Vec<String> =
+        wrong.map(|((sent, _), (seen, right))| format!("{sent} is stored as {seen}, must be {right}")).collect();
+    let first = faults.first().cloned().unwrap_or_default();
+    expect!(faults.is_empty(), "{} numbers of {} after {after}: {first}", faults.len(), stored.key);
+    expect_eq!(seen.len(), expected.len(), "how many numbers {} has after {after}", stored.key);
+    Ok(())
+}
+
+/// As they must be stored, and as they are once they have been read back.
+fn texts(read_back: bool) -> Vec<&'static str> {
+    NUMBERS.iter().map(|(_, stored)| if read_back && *stored == MINUS_ZERO { "0" } else { *stored }).collect()
+}
+
+/// The texts between `"n":[` and the next bracket.
+fn numbers_of(value: &[u8]) -> Vec<String> {
+    const START: &[u8] = b"\"n\":[";
+    let Some(at) = position(value, START) else { return Vec::new() };
+    let rest = &value[at + START.len()..];
+    let end = position(rest, b"]").unwrap_or(rest.len());
+    String::from_utf8_lossy(&rest[..end]).split(',').map(str::to_owned).collect()
+}
+
+async fn compare_continue(ctx: &Ctx) -> Verdict {
+    let namespace = ctx.namespace().await?;
+    let events = |name| Object::new(&CORE_EVENTS, name).with("involvedObject.namespace", namespace);
+    for name in ["a", "b", "c"] {
+        ctx.create(&CONFIG_MAPS, &config_map(name)).await?;
+        ctx.create(&CORE_EVENTS, &events(name)).await?;
+    }
+    for resource in [&*CONFIG_MAPS, &*CORE_EVENTS] {
+        let (in_namespace, everywhere) = (resource.path(Some(namespace)), resource.path(None));
+        one_token(ctx, &in_namespace, "", ["a", "b"]).await?;
+        // Begins right before the case's own objects, wherever those of others lie.
+        let from = token_of(ctx.store(resource).revision().await?, namespace);
+        one_token(ctx, &everywhere, &from, [&format!("{namespace}/a"), &format!("{namespace}/b")]).await?;
+    }
+    escaped(ctx).await
+}
+
+/// RBAC allows names with `&`, which Go's JSON escapes and a path need not.
+async fn escaped(ctx: &Ctx) -> Verdict {
+    let roles = &layout_table::row(ctx, "rbac.authorization.k8s.io", "clusterroles")?.resource;
+    let names = ["&a", "&b"].map(|end| format!("{}:{end}", ctx.slug()));
+    for name in &names {
+        ctx.create(roles, &Object::new(roles, name)).await?;
+    }
+    let from = token_of(ctx.store(roles).revision().await?, ctx.slug());
+    one_token(ctx, &roles.path(None), &from, [&names[0], &names[1]]).await
+}
+
+/// A list of one item that begins at the token `from`: the item has the first key, its token is as required, and both
+/// forms of that token lead to the second key.
+async fn one_token(ctx: &Ctx, path: &str, from: &str, keys: [&str; 2]) -> Verdict {
+    let (item, token, rv) = first_item(ctx, path, from).await?;
+    expect_eq!(item, keys[0].rsplit('/').next().unwrap_or_default(), "first item of {path}");
+    let forms = [format!("/{}\0", keys[0]), format!("{}\0", keys[0])].map(|start| token_of(rv, &start));
+    let from_cache = token == forms[0];
+    expect!(
+        from_cache || token == forms[1],
+        "a list of {path} at {rv} gave the token {token:?}, which says {:?}; it must be {:?} or {:?}",
+        URL_SAFE_NO_PAD.decode(&token).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        forms[0],
+        forms[1]
+    );
+    ctx.count(if from_cache { "tokens with a slash" } else { "tokens without" }, 1);
+    for form in &forms {
+        let (next, _, next_rv) = first_item(ctx, path, form).await?;
+        expect_eq!(next, keys[1].rsplit('/').next().unwrap_or_default(), "item of {path} after the token {form:?}");
+        expect_eq!(next_rv, rv, "revision of {path} with the token {form:?}");
+    }
+    Ok(())
+}
+
+/// Name of the only item of a page, the page's token and its revision.
+async fn first_item(ctx: &Ctx, path: &str, from: &str) -> Result<(String, String, i64), Stop> {
+    let from = if from.is_empty() { Vec::new() } else { vec![("continue", from)] };
+    let pairs: Vec<(&str, &str)> = [("limit", "1")].into_iter().chain(from).collect();
+    let list = ctx.send(&Request::get(path).query(query(&pairs))).await?.object()?;
+    let name = list.items().first().map(|item| item.name().to_owned());
+    let name = name.ok_or_else(|| anyhow!("a list of {path} with limit=1 is empty"))?;
+    Ok((name, list.meta("continue").to_owned(), list.rv().cast_signed()))
+}
+
+/// As Go writes it: no spaces, the fields in this order, and < > & U+2028 U+2029 escaped.
+fn token_of(rv: i64, start: &str) -> String {
+    let start = json!(start).to_string();
+    let escapes =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    let start = escapes.iter().fold(start, |text, (from, to)| text.replace(*from, to));
+    URL_SAFE_NO_PAD.encode(format!("{{\"v\":\"meta.k8s.io/v1\",\"rv\":{rv},\"start\":{start}}}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use suite::object::DEPLOYMENTS;
+
+    #[test]
+    fn a_hash_is_that_of_the_stored_version() {
+        // As a server of the release answers.
+        assert_eq!(hash_of("v1/ConfigMap"), "qFsyl6wFWjQ=");
+        assert_eq!(hash_of("apps/v1/Deployment"), "8aSe+NMegvE=");
+    }
+
+    #[test]
+    fn a_wrong_missing_or_needless_hash_is_a_fault() {
+        let resource = DEPLOYMENTS.clone();
+        let rows =
+            [StoredResource { resource, stored_as: "apps/v1/Deployment".into(), name: "a".into(), stub: "{}".into() }];
+        let seen = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(place, hash)| ((*place).to_owned(), (*hash).to_owned())).collect()
+        };
+        let (place, right) = ("/apis/apps/v1/deployments", "8aSe+NMegvE=");
+        assert_eq!(hash_faults(&rows, &seen(&[(place, right), (&format!("{place}/scale"), "")])).len(), 0);
+        for bad in [
+            seen(&[(place, "")]),
+            seen(&[(place, "qFsyl6wFWjQ=")]),
+            seen(&[(place, right), ("/apis/apps/v1/others", right)]),
+            seen(&[]),
+        ] {
+            assert_eq!(hash_faults(&rows, &bad).len(), 1, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_they_stand() {
+        assert_eq!(numbers_of(b"{\"spec\":{\"n\":[1e+21,0.10]}}"), ["1e+21", "0.10"]);
+        assert!(numbers_of(b"{}").is_empty());
+    }
+
+    #[test]
+    fn a_token_is_written_as_go_writes_it() {
+        let seen = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjI4LCJzdGFydCI6Ii9kZWZhdWx0XHUwMDAwIn0";
+        assert_eq!(token_of(228, "/default\0"), seen);
+        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token_of(1, "<é\u{2028}")).unwrap()).unwrap();
+        assert!(text.ends_with("\"start\":\"\\u003cé\\u2028\"}"), "{text}");
+    }
+}

@@ -1,0 +1,239 @@
+//! The same manifests give the same stored bytes on every machine, once what the server chooses is masked.
+//!
+//! What is masked is in [`crate::support::arch_mask`]; what the bytes must be, for each release, in `targets/golden/`. Comparing
+//! two runs is `cargo xtask compare`.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use model::GoldenValue;
+use model::Level::Should;
+use model::Resource;
+use ring::digest::{SHA256, digest};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::storage::layout_table;
+use crate::support::arch_mask::Mask;
+use judge::decode::{Encoding, encoding};
+use suite::api::Response;
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::Object;
+use suite::{here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.arch-bytes-identical",
+    place: here!(),
+    level: Should,
+    requirement: "The same manifest gives the same stored bytes on every architecture, but for uid, times and what the \
+                  server allocates.",
+    source: "apimachinery pkg/apis/meta/v1/generated.pb.go (maps sorted by key, fields in a fixed order), \
+             pkg/runtime/serializer/protobuf and json; no documented guarantee",
+    observed: "Fixed objects with maps of many keys, Unicode, empty and null lists, Quantity, IntOrString, Time, \
+               MicroTime and managedFields are created, stored as protobuf, JSON and YAML, and a custom resource. uid, \
+               times, address and node ports are masked without changing a length. The SHA-256 of what is left must be \
+               that in targets/golden/ for the release; the masked bytes go to the run's folder `values`, for \
+               `cargo xtask compare`.",
+    by_hand: "create the same object on two machines; etcdctl get --print-value-only KEY | xxd on both; diff: only the \
+              bytes of uid, times and allocated addresses may differ",
+    profiles: &["default", "json", "yaml"],
+    requires: Requires::OwnCluster(&[]),
+    run: scenario!(bytes_identical),
+}];
+
+const MANIFESTS: &str = include_str!("identical.yaml");
+/// The name of the custom resource, which is not in the file: its definition has to be made first.
+const CUSTOM: &str = "custom";
+/// Of the map that the manifests ask for.
+const KEYS: usize = 60;
+/// Addresses that are tried for the service; others take some at the same time.
+const ADDRESSES: usize = 20;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    name: String,
+    #[serde(default)]
+    group: String,
+    plural: String,
+    /// Without apiVersion, kind, name and namespace.
+    object: Value,
+}
+
+/// A masked value, ready to be compared.
+struct Masked {
+    name: String,
+    encoding: &'static str,
+    bytes: Vec<u8>,
+}
+
+async fn bytes_identical(ctx: &Ctx) -> Verdict {
+    let mut all = Vec::new();
+    for manifest in manifests(ctx.namespace().await?)? {
+        let resource = &layout_table::row(ctx, &manifest.group, &manifest.plural)?.resource;
+        all.push(stored(ctx, resource, &manifest.name, manifest.object).await?);
+    }
+    // Its encoding does not follow the flag, so one profile is enough.
+    if ctx.profile().name == "default" {
+        let things = ctx.define(&format!("{}.example", ctx.slug()), "things", "Thing").await?;
+        all.push(stored(ctx, &things, CUSTOM, custom_spec()).await?);
+    }
+    write(ctx, &all).context("the masked values cannot be written into the run's folder")?;
+    ctx.count("values", all.len() as u64);
+    ctx.count("bytes", all.iter().map(|value| value.bytes.len() as u64).sum());
+    if ctx.ground.compared.golden.is_empty() {
+        let need = "golden values: targets/golden/ has no file for this release; see `cargo xtask compare --help`";
+        return Err(Stop::Skipped { need: need.into() });
+    }
+    let faults: Vec<String> = all.iter().filter_map(|value| fault(value, &ctx.ground.compared.golden)).collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{} of {} values: {}", faults.len(), all.len(), faults[0]);
+    let compare = "`cargo xtask compare RUN RUN` with a run that passed shows the first field that differs".to_owned();
+    Err(Stop::Failed { message, evidence: faults.into_iter().chain([compare]).collect() })
+}
+
+/// Creates the object and takes its value from the store, at the revision of the create.
+async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Result<Masked, Stop> {
+    let mut object = Object::new(resource, name);
+    for (field, value) in fields.as_object().into_iter().flatten() {
+        match (field.as_str(), value) {
+            ("metadata", Value::Object(metadata)) => {
+                metadata.iter().for_each(|(field, value)| object.0["metadata"][field] = value.clone());
+            }
+            _ => object.0[field] = value.clone(),
+        }
+    }
+    let made = create(ctx, resource, object).await?;
+    let key = ctx.key(resource, name).await?;
+    let found = ctx.store(resource).get(&key, made.rv().cast_signed()).await?;
+    let value = found.ok_or_else(|| Stop::failed(format!("the store had no key {key} at revision {}", made.rv())))?;
+    let encoding = match encoding(&value.value) {
+        Encoding::Protobuf => "protobuf",
+        Encoding::Json => "json",
+        Encoding::Yaml => "yaml",
+        other => return Err(Stop::failed(format!("{key} is stored as {other:?}"))),
+    };
+    let mask = Mask::of(&made.0, ctx.slug())?;
+    Ok(Masked { name: name.to_owned(), encoding, bytes: mask.apply(&value.value) })
+}
+
+/// A service gets an address of a known length: with any other the length of the value would depend on it.
+async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Result<Object, Stop> {
+    if object.0["kind"] != "Service" {
+        return Ok(ctx.create(resource, &object).await?);
+    }
+    let taken = |answer: &Response| answer.status == 422 && answer.message().contains("already allocated");
+    let mut last = None;
+    for _ in 0..ADDRESSES {
+        let address = address_of_known_length(&mut ctx.random());
+        let answer = ctx.try_create(resource, &object.clone().with("spec.clusterIP", address)).await?;
+        if !taken(&answer) {
+            return Ok(answer.object()?);
+        }
+        last = Some(answer);
+    }
+    Err(anyhow!("no address was free: {}", last.map(|answer| answer.to_string()).unwrap_or_default()).into())
+}
+
+/// In the range of the services, 10.96.0.0/16, with three digits in both numbers that are free.
+fn address_of_known_length(random: &mut fastrand::Rng) -> String {
+    format!("10.96.{}.{}", random.u8(100..), random.u8(100..=254))
+}
+
+/// What is wrong with a value, measured by the release's table.
+fn fault(value: &Masked, golden: &[GoldenValue]) -> Option<String> {
+    let Masked { name, encoding, bytes } = value;
+    let Some(row) = golden.iter().find(|row| row.name == *name && row.encoding == *encoding) else {
+        return Some(format!("{name} is stored as {encoding}, which targets/golden/ does not have for it"));
+    };
+    let (length, digest) = (bytes.len(), sha256(bytes));
+    let differs = length != row.length || digest != row.sha256;
+    differs.then(|| {
+        format!(
+            "{name} as {encoding} has {length} bytes with SHA-256 {digest}, must have {} with {}",
+            row.length, row.sha256
+        )
+    })
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// One file for each value: `values/PROFILE/NAME.ENCODING`.
+fn write(ctx: &Ctx, values: &[Masked]) -> anyhow::Result<()> {
+    let folder = ctx.ground.compared.values.join(&ctx.profile().name);
+    let place = |path: &Path| format!("failed to write {}", path.display());
+    std::fs::create_dir_all(&folder).with_context(|| place(&folder))?;
+    for Masked { name, encoding, bytes } in values {
+        let file = folder.join(format!("{name}.{encoding}"));
+        std::fs::write(&file, bytes).with_context(|| place(&file))?;
+    }
+    Ok(())
+}
+
+fn manifests(namespace: &str) -> anyhow::Result<Vec<Manifest>> {
+    let text = MANIFESTS.replace("{namespace}", namespace);
+    let mut manifests: Vec<Manifest> = serde_yaml::from_str(&text).context("identical.yaml cannot be read")?;
+    for manifest in &mut manifests {
+        if manifest.object["data"] == "{keys}" {
+            manifest.object["data"] = many_keys();
+        }
+    }
+    Ok(manifests)
+}
+
+/// Keys whose order by bytes, by words and by insertion differ, with values of all lengths up to two bytes of length.
+fn many_keys() -> Value {
+    let key = |n: usize| {
+        let shape = ["a", "A", "z.", "-", "_", "10", "9"][n % 7];
+        format!("{shape}{}", (n * 37) % KEYS)
+    };
+    (0..KEYS).map(|n| (key(n), json!("é".repeat(n * 3)))).collect::<serde_json::Map<String, Value>>().into()
+}
+
+fn custom_spec() -> Value {
+    json!({"spec": {
+        "many": many_keys(),
+        "texts": ["", "a\nb", " edges\t", "\u{0}", "\u{2028}", "é", "😀", "<&>", "\"\\", "\u{7f}"],
+        "numbers": [0, -1, 9_007_199_254_740_993_i64, i64::MAX, i64::MIN, 0.1, -2.5, 1e-7, 1e21],
+        "empty": {"list": [], "map": {}, "text": "", "no": false, "zero": 0},
+        "nested": [[[{"a": [{}]}]]],
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_manifests_are_readable_and_have_names_of_their_own() {
+        let manifests = manifests("n").unwrap();
+        let names: BTreeSet<&str> = manifests.iter().map(|manifest| manifest.name.as_str()).collect();
+        assert_eq!(names.len(), manifests.len());
+        assert!(!names.contains(CUSTOM));
+        assert_eq!(manifests[0].object["data"].as_object().unwrap().len(), KEYS);
+    }
+
+    #[test]
+    fn a_value_is_refused_unless_length_and_digest_are_those_of_its_row() {
+        let value = |encoding| Masked { name: "a".into(), encoding, bytes: b"abc".to_vec() };
+        let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let row = GoldenValue { name: "a".into(), encoding: "json".into(), length: 3, sha256: sha256.into() };
+        assert_eq!(fault(&value("json"), std::slice::from_ref(&row)), None);
+        for (encoding, row, part) in [
+            ("yaml", row.clone(), "does not have"),
+            ("json", GoldenValue { name: "b".into(), ..row.clone() }, "does not have"),
+            ("json", GoldenValue { length: 4, ..row.clone() }, "must have 4"),
+            ("json", GoldenValue { sha256: "0".repeat(64), ..row }, "with 0000"),
+        ] {
+            let fault = fault(&value(encoding), &[row]).unwrap_or_default();
+            assert!(fault.contains(part), "{fault}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Creation: metadata that the client may not choose, size limits, and rehearsals of every write.
+//! Names are in `objects_names`.
+
+use http::Method;
+use model::Level::Should;
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::support::assertions::{changes, events, only_put_at, pod_template, seen};
+use suite::api::{JSON_PATCH, MERGE_PATCH, Request, Response};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.write-metadata",
+        place: here!(),
+        level: Should,
+        requirement: "POST of an object with a resourceVersion is refused with 500, \"resourceVersion should not be set \
+                      on objects to be created\", and stores nothing; uid, creationTimestamp, deletionTimestamp, \
+                      selfLink and namespace of a new object are the server's.",
+        source: "apiserver pkg/storage/etcd3/store.go (ErrResourceVersionSetOnCreate), pkg/registry/rest/create.go \
+                 (BeforeCreate), pkg/registry/rest/meta.go",
+        observed: "One POST with a resourceVersion and one with every field of the server's in it. The answer, the \
+                   store, and a GET.",
+        by_hand: "kubectl create --raw /api/v1/namespaces/default/configmaps -f - <<< \
+                  '{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"5\"}}'",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(write_metadata),
+    },
+    Check {
+        id: "storage.size-limits",
+        place: here!(),
+        level: Should,
+        requirement: "A body above 3 MiB is answered 413 RequestEntityTooLarge, and an object that is larger than etcd \
+                      takes (1.5 MiB) 500 \"etcdserver: request is too large\"; neither leaves anything in the store, \
+                      and an object just below is stored whole.",
+        source: "apiserver pkg/server/config.go (MaxRequestBodyBytes), pkg/endpoints/handlers/rest.go (limitedReadBody); \
+                 etcd server/embed/config.go (DefaultMaxRequestBytes); kubernetes issues 74600, 112152",
+        observed: "Custom resources with a text of 1.4 MB, of 1.6 MB, and a body of 3 MiB and one byte: built-in types \
+                   are refused earlier by their validation.",
+        by_hand: "kubectl create -f a custom resource with a text of 1600000 characters (500, request is too large)",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(size_limits),
+    },
+    Check {
+        id: "storage.dryrun",
+        place: here!(),
+        level: Should,
+        requirement: "With dryRun=All POST, PUT, PATCH, DELETE and DELETE of a collection answer as they would, \
+                      refusals included, make no revision of any key, and no watch sees an event.",
+        source: "apiserver pkg/registry/generic/registry/dryrun.go; KEP-576",
+        observed: "All five on ConfigMaps and PodTemplates; a PUT with a stale version, a POST of a name that exists, \
+                   a DELETE of one that does not. Then one real write: the raw history of the namespace and an open \
+                   watch must hold that one only.",
+        by_hand: "kubectl create cm a --dry-run=server; kubectl delete cm b --dry-run=server; etcdctl watch --prefix \
+                  /registry/configmaps/default/ (shows nothing)",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(dryrun),
+    },
+];
+
+async fn write_metadata(ctx: &Ctx) -> Verdict {
+    let versioned = config_map("a").with("metadata.resourceVersion", "5");
+    let answer = ctx.try_create(&CONFIG_MAPS, &versioned).await?;
+    let expected = (500, "resourceVersion should not be set on objects to be created".to_owned(), String::new());
+    expect_eq!((answer.status, answer.message(), answer.reason()), expected, "answer to a POST with a resourceVersion");
+    expect!(ctx.stored(&CONFIG_MAPS, "a").await?.is_none(), "what was refused is stored");
+
+    let old = "2001-02-03T04:05:06Z";
+    let foreign = pod_template("b")
+        .with("metadata.uid", "0c3b1d2e-0000-4000-8000-000000000000")
+        .with("metadata.creationTimestamp", old)
+        .with("metadata.deletionTimestamp", old)
+        .with("metadata.deletionGracePeriodSeconds", 7)
+        .with("metadata.generation", 9)
+        .with("metadata.selfLink", "/b")
+        .with("metadata.resourceVersion", "");
+    let created = ctx.create(&POD_TEMPLATES, &foreign).await?;
+    for object in [&created, &ctx.get(&POD_TEMPLATES, "b").await?] {
+        let meta = &object.0["metadata"];
+        expect!(object.uid() != foreign.uid() && object.uid().len() == 36, "uid of a new object: {}", meta["uid"]);
+        let created = object.meta("creationTimestamp");
+        expect!(created.parse::<jiff::Timestamp>().is_ok() && created != old, "creationTimestamp is `{created}`");
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            expect!(meta[field].is_null(), "metadata.{field} of a new object is the client's: {}", meta[field]);
+        }
+        expect_eq!(meta["generation"], json!(1), "generation of a new object");
+        expect_eq!(object.namespace(), ctx.namespace().await?, "namespace of a new object");
+    }
+    let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let elsewhere = config_map("c").with("metadata.namespace", "default");
+    let answer = ctx.send(&Request::new(Method::POST, path).json(&elsewhere.0)).await?;
+    expect!(answer.is(400, "BadRequest"), "a POST into a namespace of an object of another one was answered {answer}");
+    Ok(())
+}
+
+const LARGEST_BODY: usize = 3 * 1024 * 1024;
+
+async fn size_limits(ctx: &Ctx) -> Verdict {
+    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fits = "f".repeat(1_400_000);
+    ctx.create(&fruits, &Object::new(&fruits, "fits").with("data.text", fits.clone())).await?;
+    let back = ctx.get(&fruits, "fits").await?;
+    expect!(back.0["data"]["text"] == json!(fits), "an object of 1.4 MB was not stored whole");
+
+    let large = Object::new(&fruits, "large").with("data.text", "l".repeat(1_600_000));
+    let answer = ctx.try_create(&fruits, &large).await?;
+    let refused = (answer.status, answer.message());
+    expect_eq!(refused, (500, "etcdserver: request is too large".to_owned()), "answer to an object of 1.6 MB");
+    expect!(ctx.stored(&fruits, "large").await?.is_none(), "an object of 1.6 MB was refused and is stored");
+
+    let mut body = Object::new(&fruits, "huge").with("data.text", "").to_string().into_bytes();
+    // White space after the object: the body alone is too large.
+    body.resize(LARGEST_BODY + 1, b' ');
+    let path = fruits.path(Some(ctx.namespace().await?));
+    let answer = ctx.send(&Request::new(Method::POST, path.clone()).body(suite::api::JSON, body.clone())).await?;
+    expect!(answer.is(413, "RequestEntityTooLarge"), "a body of 3 MiB and one byte was answered {answer}");
+    let message = format!("Request entity too large: limit is {LARGEST_BODY}");
+    expect_eq!(answer.message(), message, "message to a body of 3 MiB and one byte");
+    expect!(ctx.stored(&fruits, "huge").await?.is_none(), "what came in too large a body is stored");
+    body.pop();
+    let answer = ctx.send(&Request::new(Method::POST, path).body(suite::api::JSON, body)).await?;
+    expect_eq!(answer.status, 201, "a body of 3 MiB was answered {answer}");
+    Ok(())
+}
+
+async fn dryrun(ctx: &Ctx) -> Verdict {
+    for (resource, object) in [(&*CONFIG_MAPS, config_map as fn(&str) -> Object), (&*POD_TEMPLATES, pod_template)] {
+        rehearse(ctx, resource, object).await?;
+    }
+    Ok(())
+}
+
+async fn rehearse(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Object) -> Verdict {
+    let stale = ctx.create(resource, &object("a")).await?;
+    let before = ctx.update(resource, &stale.clone().with("metadata.labels.x", "y")).await?;
+    let mut watch = ctx.watch(resource, &WatchOptions::after(before.rv())).await?;
+    let dry = Dry { ctx, resource };
+    let labelled = |object: &Object| object.clone().with("metadata.labels.x", "z");
+
+    let created = dry.ask(Method::POST, "", Some(&object("new").0), 201).await?.object()?;
+    expect!(!created.uid().is_empty() && created.rv_text().is_empty(), "a rehearsed POST was answered {created}");
+    let put = dry.ask(Method::PUT, "a", Some(&labelled(&before).0), 200).await?.object()?;
+    expect_eq!(put.0["metadata"]["labels"]["x"], json!("z"), "label in the answer to a rehearsed PUT");
+    let patched = dry.patch(MERGE_PATCH, &json!({"metadata": {"labels": {"x": "z"}}})).await?;
+    expect_eq!(patched.0["metadata"]["labels"]["x"], json!("z"), "label in the answer to a rehearsed patch");
+    dry.patch(JSON_PATCH, &json!([{"op": "remove", "path": "/metadata/labels/x"}])).await?;
+    dry.ask(Method::DELETE, "a", None, 200).await?;
+    dry.ask(Method::DELETE, "", None, 200).await?;
+    // Refusals are those of a real request.
+    dry.ask(Method::POST, "", Some(&object("a").0), 409).await?;
+    dry.ask(Method::PUT, "a", Some(&labelled(&stale).0), 409).await?;
+    dry.ask(Method::DELETE, "none", None, 404).await?;
+    let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"]});
+    let path = object_path(resource, ctx.namespace().await?, "a");
+    let answer = ctx.send(&Request::new(Method::DELETE, path).json(&options)).await?;
+    expect_eq!(answer.status, 200, "DELETE with dryRun in its body was answered {answer}");
+
+    let stored = ctx.must_be_stored(resource, "a").await?;
+    expect_eq!(stored.mod_rev.cast_unsigned(), before.rv(), "mod_revision after rehearsals");
+    expect!(ctx.stored(resource, "new").await?.is_none(), "a rehearsed POST is stored");
+    let end = ctx.create(resource, &object("end")).await?;
+    only_put_at(&changes(ctx, resource, "a", &end).await?, &[stale.rv(), before.rv()]).map_err(Stop::failed)?;
+    let written = ctx.recorder(resource).changes_below(&format!("{}/", parent(&ctx.key(resource, "a").await?)));
+    expect_eq!(written.len(), 3, "writes of {} in the namespace", resource.plural);
+    expect_eq!(events(ctx, &mut watch, &end).await?, [seen("ADDED", "end", end.rv())], "events of rehearsals");
+    Ok(())
+}
+
+fn parent(key: &str) -> &str {
+    key.rsplit_once('/').map_or(key, |(parent, _)| parent)
+}
+
+struct Dry<'a> {
+    ctx: &'a Ctx,
+    resource: &'a Resource,
+}
+
+impl Dry<'_> {
+    /// A rehearsal; `name` is empty for the collection.
+    async fn ask(&self, method: Method, name: &str, body: Option<&Value>, status: u16) -> Result<Response, Stop> {
+        let namespace = self.ctx.namespace().await?;
+        let path = match name {
+            "" => self.resource.path(Some(namespace)),
+            name => object_path(self.resource, namespace, name),
+        };
+        let mut request = Request::new(method, path).query("dryRun=All");
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = self.ctx.send(&request).await?;
+        expect_eq!(answer.status, status, "{request} was answered {answer}");
+        self.ctx.count("rehearsals", 1);
+        Ok(answer)
+    }
+
+    async fn patch(&self, media_type: &'static str, patch: &Value) -> Result<Object, Stop> {
+        let answer = self.ctx.try_patch(self.resource, "a", media_type, patch, "dryRun=All").await?;
+        expect_eq!(answer.status, 200, "a rehearsed patch was answered {answer}");
+        self.ctx.count("rehearsals", 1);
+        Ok(answer.object()?)
+    }
+}

@@ -1,0 +1,330 @@
+//! What the stored bytes look like: the three media types, the protobuf envelope, what must not be stored.
+//!
+//! Encryption and round trips are in files of their own; what a fault of some bytes is, in [`crate::support::stored_bytes`].
+
+use std::collections::BTreeMap;
+
+use model::Action;
+use model::Level::Must;
+use serde_json::json;
+
+use crate::support::samples;
+use crate::support::stored_bytes::{
+    difference, envelope_fault, json_fault, position, protobuf_fault, versioned_fault, yaml_fault,
+};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{API_SERVICES, CONFIG_MAPS, DEFINITIONS, Object, config_map};
+use suite::store::KeyValue;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.media-type-protobuf",
+        place: here!(),
+        level: Must,
+        requirement: "Without --storage-media-type the value of every object of a built-in group is protobuf behind \
+                      the bytes 6b 38 73 00.",
+        source: "apimachinery pkg/runtime/serializer/protobuf/protobuf.go, kubernetes \
+                 pkg/controlplane/apiserver/options/options.go",
+        observed: "An object of each resource is created and its key read from the store. Catalogue: every built-in \
+                   object. Server: not CustomResourceDefinitions and APIServices, whose servers in the same process \
+                   are given a JSON codec (pkg/controlplane/apiserver/apiextensions.go and aggregator.go, \
+                   LegacyCodec); the check wants JSON there.",
+        by_hand: "kubectl create cm a; etcdctl get --print-value-only /registry/configmaps/default/a | head -c 4 | xxd",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(media_type_protobuf),
+    },
+    Check {
+        id: "storage.protobuf-envelope",
+        place: here!(),
+        level: Must,
+        requirement: "Behind the magic bytes a protobuf value is a runtime.Unknown: TypeMeta with the storage version, \
+                      the object, and two empty fields, so that it ends with 1a 00 22 00.",
+        source: "apimachinery pkg/runtime/generated.proto, pkg/runtime/serializer/protobuf/protobuf.go",
+        observed: "The values of an object of each resource are walked through field by field: numbers and order, \
+                   apiVersion and kind, contentEncoding and contentType, and the object's own name within.",
+        by_hand: "etcdctl get --print-value-only /registry/configmaps/default/a | tail -c +5 | protoc --decode_raw",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(protobuf_envelope),
+    },
+    Check {
+        id: "storage.media-type-json",
+        place: here!(),
+        level: Must,
+        requirement: "With --storage-media-type=application/json the value of a built-in object is one compact JSON \
+                      object with kind, apiVersion and metadata, ending in one newline, without a resource version.",
+        source: "apimachinery pkg/runtime/serializer/json/json.go, kubernetes test/integration/etcd",
+        observed: "An object of each resource is created; its value must be such JSON, in the storage version, and \
+                   say exactly what the answer said except the resource version (and a PersistentVolumeClaim's \
+                   status.phase, which is not stored: each read sets it).",
+        by_hand: "kube-apiserver --storage-media-type=application/json; kubectl create cm a; \
+                  etcdctl get --print-value-only /registry/configmaps/default/a | jq -c .",
+        profiles: &["json"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(media_type_json),
+    },
+    Check {
+        id: "storage.media-type-yaml",
+        place: here!(),
+        level: Must,
+        requirement: "With --storage-media-type=application/yaml the value of a built-in object is YAML that means \
+                      the same as its JSON; a media type that is none of the three is refused at the start.",
+        source: "apiserver pkg/server/options/etcd.go, apimachinery pkg/runtime/serializer/json/json.go",
+        observed: "An object of each resource, and a ConfigMap of texts that YAML could take for something else, must \
+                   parse to what the answer said except the resource version. Server: it makes YAML by reading its \
+                   JSON as YAML (sigs.k8s.io/yaml JSONToYAML), which turns U+0085 into a space and refuses U+007F to \
+                   U+009F and U+FFFE with 500; against the requirement, so the check names these three and \
+                   wants nothing worse. On `reflagged` the apiserver is \
+                   started again with two wrong values and must end, with the message in its log.",
+        by_hand: "kube-apiserver --storage-media-type=application/yaml; kubectl create cm a; \
+                  etcdctl get --print-value-only /registry/configmaps/default/a; \
+                  kube-apiserver --storage-media-type=application/xml (ends)",
+        profiles: &["yaml", "reflagged"],
+        requires: Requires::OwnCluster(&[Requirement::ExclusiveOn("reflagged")]),
+        run: scenario!(media_type_yaml),
+    },
+    Check {
+        id: "storage.no-rv-in-value",
+        place: here!(),
+        level: Must,
+        requirement: "A stored value never contains a resource version or self link, also when the request did, and \
+                      it contains managedFields.",
+        source: "apiserver pkg/storage/api_object_versioner.go (PrepareObjectForStorage)",
+        observed: "An object of each resource and a custom resource are created and then replaced with both fields \
+                   set. In JSON and YAML the fields must be absent, in protobuf they must be there and empty (32 00 \
+                   and 22 00).",
+        by_hand: "kubectl create cm a; kubectl annotate cm a x=y; \
+                  etcdctl get --print-value-only /registry/configmaps/default/a | tail -c +5 | protoc --decode_raw",
+        profiles: &["default", "json", "yaml"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(no_rv_in_value),
+    },
+];
+
+async fn media_type_protobuf(ctx: &Ctx) -> Verdict {
+    for sample in samples::create(ctx).await? {
+        if let Some(fault) = protobuf_fault(&sample.stored.value) {
+            return Err(sample.failed(&fault));
+        }
+    }
+    for stored in of_other_servers(ctx).await? {
+        expect!(stored.value.starts_with(b"{"), "{} is expected to be JSON whatever the flag says", stored.key);
+    }
+    Ok(())
+}
+
+/// A CustomResourceDefinition and an APIService, which the extension server and the aggregator keep.
+async fn of_other_servers(ctx: &Ctx) -> Result<[KeyValue; 2], Stop> {
+    let group = format!("{}.archproof.example", ctx.slug());
+    ctx.define(&group, "things", "Thing").await?;
+    let definition = ctx.must_be_stored(&DEFINITIONS, &format!("things.{group}")).await?;
+    // The aggregator itself makes one for each group and version that the server has.
+    let service = ctx.must_be_stored(&API_SERVICES, "v1.apps").await?;
+    Ok([definition, service])
+}
+
+async fn protobuf_envelope(ctx: &Ctx) -> Verdict {
+    for sample in samples::create(ctx).await? {
+        let fault = envelope_fault(&sample.stored.value, &sample.row.stored_as, sample.object.name());
+        if let Some(fault) = fault {
+            return Err(sample.failed(&fault));
+        }
+    }
+    Ok(())
+}
+
+async fn media_type_json(ctx: &Ctx) -> Verdict {
+    for sample in samples::create(ctx).await? {
+        let parsed = json_fault(&sample.stored.value, &sample.row.stored_as).map_err(|fault| sample.failed(&fault))?;
+        if sample.is_answered_as_stored() {
+            if let Some(place) = sample.difference(&parsed) {
+                return Err(sample.failed(&format!("is not what the create was answered with: {place}")));
+            }
+            ctx.count("values compared with the answer", 1);
+        }
+    }
+    Ok(())
+}
+
+async fn media_type_yaml(ctx: &Ctx) -> Verdict {
+    if ctx.profile().name == "reflagged" {
+        return other_media_types_are_refused(ctx).await;
+    }
+    for sample in samples::create(ctx).await? {
+        let parsed = yaml_fault(&sample.stored.value, &sample.row.stored_as).map_err(|fault| sample.failed(&fault))?;
+        if sample.is_answered_as_stored() {
+            if let Some(place) = sample.difference(&parsed) {
+                return Err(sample.failed(&format!("is not what the create was answered with: {place}")));
+            }
+            ctx.count("values compared with the answer", 1);
+        }
+    }
+    texts_stay_texts(ctx).await
+}
+
+/// Texts that a careless writer of YAML turns into something else.
+const AMBIGUOUS: &[&str] = &[
+    "",
+    " ",
+    "~",
+    "null",
+    "true",
+    "no",
+    "on",
+    "0x10",
+    "010",
+    "1e3",
+    "1_000",
+    ".inf",
+    "-",
+    "- a",
+    "a: b",
+    "a #b",
+    "#c",
+    "2001-01-01",
+    "12:30:45",
+    "{}",
+    "[",
+    "*a",
+    "&a",
+    "!a",
+    "%a",
+    "@a",
+    "`a",
+    "'",
+    "\"",
+    "\\",
+    "\t",
+    "a\nb\n",
+    "\n",
+    "a\r\nb",
+    "\u{2028}",
+    "\u{feff}",
+    "é",
+    "😀",
+    "=",
+    "<<",
+    "---",
+    "...",
+    "? a",
+    "trailing ",
+    "| ",
+    ">",
+];
+
+async fn texts_stay_texts(ctx: &Ctx) -> Verdict {
+    let data = AMBIGUOUS.iter().enumerate().map(|(index, text)| (format!("k{index}"), json!(text))).collect();
+    let object = config_map("texts").with("data", serde_json::Value::Object(data));
+    ctx.create(&CONFIG_MAPS, &object).await?;
+    let stored = ctx.must_be_stored(&CONFIG_MAPS, "texts").await?;
+    let parsed = yaml_fault(&stored.value, "v1/ConfigMap").map_err(Stop::failed)?;
+    if let Some(place) = difference(&object.0["data"], &parsed["data"]) {
+        return Err(Stop::failed(format!("the YAML at {}: data.{place}", stored.key)));
+    }
+    let read = ctx.get(&CONFIG_MAPS, "texts").await?;
+    if let Some(place) = difference(&object.0["data"], &read.0["data"]) {
+        return Err(Stop::failed(format!("a GET of {}: data.{place}", stored.key)));
+    }
+    ctx.count("texts", AMBIGUOUS.len() as u64);
+    some_texts_cannot_be_written(ctx).await
+}
+
+/// Characters that JSON and protobuf carry and the server's way to YAML does not, with what it makes of them.
+const BEYOND_YAML: &[(&str, Option<&str>)] = &[("a\u{85}b", Some("a b")), ("\u{7f}", None), ("\u{80}", None)];
+
+/// Holds the server to its known faults: each text is kept, changed in the known way, or refused with nothing stored.
+async fn some_texts_cannot_be_written(ctx: &Ctx) -> Verdict {
+    for (index, (text, changed)) in BEYOND_YAML.iter().enumerate() {
+        let name = format!("beyond-{index}");
+        let answer = ctx.try_create(&CONFIG_MAPS, &config_map(&name).with("data.k", *text)).await?;
+        let stored = ctx.stored(&CONFIG_MAPS, &name).await?;
+        if answer.is_success() {
+            let read = ctx.get(&CONFIG_MAPS, &name).await?;
+            let seen = read.0["data"]["k"].as_str();
+            expect!(seen == Some(*text) || seen == *changed, "{text:?} became {seen:?} in storage");
+            ctx.count("texts that YAML storage is known to change", u64::from(seen != Some(*text)));
+        } else {
+            let known = answer.status == 500 && answer.message() == "yaml: control characters are not allowed";
+            expect!(known && changed.is_none(), "a ConfigMap with {text:?} was refused: {answer}");
+            expect!(stored.is_none(), "a refused ConfigMap with {text:?} is stored");
+            ctx.count("texts that YAML storage is known to refuse", 1);
+        }
+    }
+    Ok(())
+}
+
+async fn other_media_types_are_refused(ctx: &Ctx) -> Verdict {
+    const FLAG: &str = "storage-media-type";
+    const APISERVER: &str = "kube-apiserver";
+    let usual = ctx.profile().flags.get(FLAG).cloned().unwrap_or_default();
+    let restart = |value: &str| Action::Restart { flags: BTreeMap::from([(FLAG.to_owned(), value.to_owned())]) };
+    let mut seen = Vec::new();
+    for wrong in ["application/xml", "application/cbor"] {
+        let before = ctx.log(APISERVER)?.len();
+        let started = ctx.control(APISERVER, restart(wrong)).await;
+        let log = ctx.log(APISERVER)?.get(before..).unwrap_or_default().to_owned();
+        seen.push((wrong, started.is_ok(), log));
+    }
+    // Before any verdict: others need the server.
+    ctx.control(APISERVER, restart(&usual)).await?;
+    for (wrong, started, log) in seen {
+        expect!(!started, "the apiserver started with --{FLAG}={wrong}");
+        // klog quotes the error, and with it the quotes in the message.
+        let message = format!("err={:?}", refusal_of_media_type(wrong));
+        let found = position(log.as_bytes(), message.as_bytes()).is_some();
+        expect!(found, "the log of a start with --{FLAG}={wrong} does not say `{message}`, but: {}", last_lines(&log));
+        ctx.count("media types refused", 1);
+    }
+    Ok(())
+}
+
+fn refusal_of_media_type(value: &str) -> String {
+    format!(
+        "--storage-media-type \"{value}\" invalid, allowed values: application/json, \
+         application/vnd.kubernetes.protobuf, application/yaml"
+    )
+}
+
+fn last_lines(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n")
+}
+
+async fn no_rv_in_value(ctx: &Ctx) -> Verdict {
+    let samples = samples::create(ctx).await?;
+    let mut created = BTreeMap::new();
+    for sample in &samples {
+        created.insert(sample.stored.key.clone(), sample.stored.mod_rev);
+        if let Some(fault) = versioned_fault(&sample.stored.value) {
+            return Err(sample.failed(&format!("after a create it {fault}")));
+        }
+    }
+    // The object keeps the resource version that the create was answered with.
+    let set_both =
+        |object: Object| object.with("metadata.labels.changed", "yes").with("metadata.selfLink", "/api/v1/x");
+    for sample in samples::update(ctx, samples, set_both).await? {
+        let key = &sample.stored.key;
+        expect!(Some(&sample.stored.mod_rev) > created.get(key), "the update of {key} changed nothing");
+        if let Some(fault) = versioned_fault(&sample.stored.value) {
+            return Err(sample.failed(&format!("after an update it {fault}")));
+        }
+    }
+    custom_resources_too(ctx).await
+}
+
+async fn custom_resources_too(ctx: &Ctx) -> Verdict {
+    let things = ctx.define(&format!("{}.archproof.example", ctx.slug()), "things", "Thing").await?;
+    let first = ctx.create(&things, &Object::new(&things, "a").with("spec.n", 1)).await?;
+    let with_link = first.clone().with("spec.n", 2).with("metadata.selfLink", "/api/v1/link");
+    let updated = ctx.update(&things, &with_link).await?;
+    let stored = ctx.must_be_stored(&things, "a").await?;
+    let revisions = (stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
+    expect_eq!(revisions, (first.rv(), updated.rv()), "revisions of {} after a create and an update", stored.key);
+    match versioned_fault(&stored.value) {
+        Some(fault) => Err(Stop::failed(format!("the value of {} {fault}", stored.key))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,145 @@
+//! Encryption at rest: what the store holds for a resource with a cipher and for one without.
+//!
+//! The bytes are held against the clear value, which the API's own protobuf answer gives: it is the stored form except
+//! for the resource version.
+
+use model::Level::Must;
+
+use crate::support::encryption_fixture::{Kind, clear, kinds, shown};
+use crate::support::stored_bytes::{difference, head, position};
+use crate::support::strip_resource_version::without_resource_version;
+use judge::decode::{ENCRYPTED, Encoding, encoding};
+use suite::api::{PROTOBUF, Request};
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::{LEASES, Object};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.encryption-prefix",
+    place: here!(),
+    level: Must,
+    requirement: "With an EncryptionConfiguration the values of the listed resources begin with \
+                  k8s:enc:<provider>:v1:<key name>: (KMS v2: k8s:enc:kms:v2:<plugin>:) and show nothing of the object, other resources are stored in the \
+                  clear, and a GET gives the clear object.",
+    source: "apiserver pkg/server/options/encryptionconfig/config.go, pkg/storage/value/encrypt; kubernetes \
+             test/integration/controlplane/transformation",
+    observed: "A ConfigMap (aescbc), a Secret (aesgcm), a PodTemplate (secretbox), a ControllerRevision (KMS v2) and a \
+               Lease (none) that carry a marker. The value's prefix and the length that the cipher makes of the clear \
+               value are compared, it is decrypted with the key from the configuration (KMS v2: of the plugin), and \
+               marker, uid, name and kind are looked for.",
+    by_hand: "kube-apiserver --encryption-provider-config=…; kubectl create secret generic a --from-literal=k=v; \
+              etcdctl get --print-value-only /registry/secrets/default/a | head -c 30",
+    profiles: &["encrypted"],
+    requires: Requires::OwnCluster(&[]),
+    run: scenario!(encryption_prefix),
+}];
+
+/// In every sample: long enough not to turn up in random bytes by chance.
+const MARKER: &str = "archproof-plain-text-marker";
+
+async fn encryption_prefix(ctx: &Ctx) -> Verdict {
+    for kind in kinds() {
+        encrypted(ctx, &kind).await?;
+    }
+    in_the_clear(ctx).await
+}
+
+async fn encrypted(ctx: &Ctx, kind: &Kind) -> Verdict {
+    let resource = kind.resource;
+    let created = ctx.create(resource, &kind.object("a", MARKER)).await?;
+    let name = created.name().to_owned();
+    let stored = ctx.must_be_stored(resource, &name).await?;
+    let namespace = ctx.namespace().await?;
+    let request = Request::get(object_path(resource, namespace, &name)).accept(PROTOBUF);
+    let answer = ctx.send(&request).await?;
+    expect_eq!(answer.status, 200, "status of {request} as protobuf");
+    let expected = without_resource_version(&answer.body).map_err(Stop::failed)?;
+    // Had the answer none of it, nothing of it could be found in the value.
+    expect!(position(&expected, MARKER.as_bytes()).is_some(), "the clear {} does not carry the marker", resource.kind);
+    let hidden = [MARKER, &data_of(&created), created.uid(), namespace, &resource.kind];
+    if let Some(fault) = sealed_fault(&stored.value, kind, expected.len(), &hidden) {
+        return Err(Stop::failed(format!("the value of {}: {fault}", stored.key)));
+    }
+    expect!(clear(ctx, &stored)? == expected, "{} decrypts to other bytes", stored.key);
+    ctx.count("values decrypted", 1);
+    let read = ctx.get(resource, &name).await?;
+    if let Some(place) = difference(&created.0, &read.0) {
+        return Err(Stop::failed(format!("a GET of a {} is not what was created: {place}", resource.kind)));
+    }
+    ctx.count("encrypted values", 1);
+    Ok(())
+}
+
+async fn in_the_clear(ctx: &Ctx) -> Verdict {
+    let lease = Object::new(&LEASES, "a").with("spec.holderIdentity", MARKER);
+    ctx.create(&LEASES, &lease).await?;
+    let stored = ctx.must_be_stored(&LEASES, "a").await?;
+    expect_eq!(encoding(&stored.value), Encoding::Protobuf, "encoding of {}, which has no cipher", stored.key);
+    expect!(position(&stored.value, MARKER.as_bytes()).is_some(), "{} does not show the marker", stored.key);
+    Ok(())
+}
+
+/// The Secret's marker as a reader of its JSON would meet it.
+fn data_of(object: &Object) -> String {
+    object.0["data"]["k"].as_str().unwrap_or(MARKER).to_owned()
+}
+
+/// What is wrong with the bytes of an encrypted value whose clear form has `clear` bytes.
+fn sealed_fault(value: &[u8], kind: &Kind, clear: usize, hidden: &[&str]) -> Option<String> {
+    let prefix = kind.prefix();
+    let Some(sealed) = value.strip_prefix(prefix.as_bytes()) else {
+        let encrypted = value.starts_with(ENCRYPTED);
+        let seen = String::from_utf8_lossy(&value[..value.len().min(prefix.len())]);
+        let seen = if encrypted { format!("`{seen}`") } else { head(value) };
+        return Some(format!("begins with {seen}, not with `{prefix}`"));
+    };
+    if let Some(text) = shown(sealed, hidden) {
+        return Some(format!("shows `{text}` in the clear"));
+    }
+    let (provider, seen) = (kind.provider, sealed.len());
+    let length = provider.length(clear)?;
+    (seen != length)
+        .then(|| format!("has {seen} bytes behind its prefix; {clear} bytes make {length} with {provider:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use judge::decode::PROTOBUF_MAGIC;
+    use judge::decrypt::Provider::{self, AesCbc, AesGcm, KmsV2, Secretbox};
+
+    fn sealed(prefix: &str, length: usize) -> Vec<u8> {
+        [prefix.as_bytes(), &vec![0xaa; length]].concat()
+    }
+
+    fn kind(provider: Provider) -> Kind {
+        Kind { provider, name: "k", resource: &LEASES }
+    }
+
+    #[test]
+    fn a_value_is_refused_for_a_wrong_prefix_length_or_text() {
+        for (prefix, length, provider, word) in [
+            // A whole block of padding is added to a multiple of 16: 32 bytes make an IV and three blocks.
+            ("k8s:enc:aescbc:v1:k:", 64, AesCbc, ""),
+            ("k8s:enc:aescbc:v1:k:", 48, AesCbc, "behind its prefix"),
+            ("k8s:enc:aesgcm:v1:k:", 60, AesGcm, ""),
+            ("k8s:enc:aesgcm:v1:k:", 44, AesGcm, "behind its prefix"),
+            ("k8s:enc:secretbox:v1:k:", 72, Secretbox, ""),
+            ("k8s:enc:secretbox:v1:k:", 60, Secretbox, "behind its prefix"),
+            ("k8s:enc:kms:v2:k:", 200, KmsV2, ""),
+            ("k8s:enc:kms:v1:k:", 200, KmsV2, "not with"),
+            ("k8s:enc:aescbc:v1:other:", 64, AesCbc, "not with"),
+            ("k8s:enc:aesgcm:v1:k:", 64, AesCbc, "not with"),
+            ("k8s:enc:aescbc:v2:k:", 64, AesCbc, "not with"),
+            ("k8s:enc:aescbc:v1:k", 64, AesCbc, "not with"),
+            ("", 64, AesCbc, "aa aa"),
+            ("k8s:enc:aescbc:v1:k:with a secret", 31, AesCbc, "in the clear"),
+        ] {
+            let fault = sealed_fault(&sealed(prefix, length), &kind(provider), 32, &["absent", "secret"]);
+            assert_eq!(fault.is_some(), !word.is_empty(), "{prefix} {length}: {fault:?}");
+            assert!(fault.unwrap_or_default().contains(word), "{prefix} {length}");
+        }
+        assert!(sealed_fault(PROTOBUF_MAGIC, &kind(AesGcm), 32, &[]).is_some());
+    }
+}

@@ -1,0 +1,337 @@
+//! Changes of the EncryptionConfiguration: new keys and old ones, by a restart and without one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use model::Level::Should;
+use model::{Action, Resource};
+use serde_json::{Value, json};
+
+use crate::support::encryption_fixture::{
+    CONFIGURATION, clear, configuration, file, fresh_key, is_loaded, provider, settled, write_file,
+};
+use crate::support::stored_bytes::head;
+use judge::decrypt::Provider;
+use suite::api::Request;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{Object, POD_DISRUPTION_BUDGETS, REPLICATION_CONTROLLERS, SECRETS, STORAGE_CAPACITIES};
+use suite::store::KeyValue;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.encryption-reload",
+        place: here!(),
+        level: Should,
+        requirement: "With --encryption-provider-config-automatic-reload a changed EncryptionConfiguration takes effect \
+                      without a restart, within a minute and a little; one that is not valid is refused, and the one \
+                      before it goes on.",
+        source: "apiserver pkg/server/options/encryptionconfig/controller/controller.go \
+                 (EncryptionConfigFileChangePollDuration)",
+        observed: "The file gets an entry that is not valid; when the metrics have counted a failed reload, values must \
+                   be written and read as before. Then it gets a new first key for a resource of its own: when its \
+                   digest is the loaded one, a write must have the new key's prefix and decrypt with it, what was \
+                   written before must be read, and the process must still be the same.",
+        by_hand: "sed -i … encryption.yaml; kubectl get --raw /metrics | grep encryption_config_controller; \
+                  kubectl annotate csistoragecapacity a x=y; etcdctl get --print-value-only \
+                  /registry/csistoragecapacities/default/a | head -c 30",
+        profiles: &["encrypted"],
+        requires: Requires::OwnCluster(&[Requirement::Control]),
+        run: scenario!(encryption_reload),
+    },
+    Check {
+        id: "storage.encryption-rotate",
+        place: here!(),
+        level: Should,
+        requirement: "With a new first provider or key and the old one behind it, old values are read, and the next PUT \
+                      writes them anew even if it changes nothing: with the new prefix and a new resource version. When \
+                      all are written anew, the old one can be taken away. The same holds for values that were \
+                      written before the resource was encrypted.",
+        source: "apiserver pkg/storage/value/transformer.go (stale), pkg/storage/etcd3/store.go (GuaranteedUpdate); \
+                 kubernetes test/integration/controlplane/transformation",
+        observed: "Objects of a resource stored in the clear and of one with an old key. The server is restarted with new \
+                   first providers: GET and LIST must show the same objects, a PUT of each as it is must make one \
+                   revision, whose value has the new prefix and decrypts to the same bytes, and a second one none. \
+                   Restarted without the old providers it must answer the same.",
+        by_hand: "kubectl get pdb a -o json | kubectl replace -f -; etcdctl get --print-value-only \
+                  /registry/poddisruptionbudgets/default/a | head -c 30 (before and after a new first key)",
+        profiles: &["encrypted"],
+        requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control]),
+        run: scenario!(encryption_rotate),
+    },
+];
+
+const APISERVER: &str = "kube-apiserver";
+/// How often the server looks at the file (controller.go).
+const POLL: Duration = Duration::from_secs(60);
+
+async fn encryption_reload(ctx: &Ctx) -> Verdict {
+    let original = configuration(ctx)?;
+    let started = metric(ctx, "process_start_time_seconds").await?;
+    let failures = metric(ctx, FAILURES).await?;
+    let before = capacity(ctx, "before").await?;
+    let mut broken = original.clone();
+    // Capital letters are not allowed; whoever reads keys from the file still finds them all.
+    let wrong = provider("aesgcm", "wrong", &fresh_key()?);
+    entries(&mut broken)?.push(json!({"resources": ["ConfigMaps"], "providers": [wrong]}));
+    write_file(ctx, CONFIGURATION, &serde_json::to_string_pretty(&broken).map_err(anyhow::Error::from)?).await?;
+    let refused = while_broken(ctx, &before, &failures).await;
+    // Whatever came of it, the file must not stay as it is.
+    let name = format!("reload-{}", nonce());
+    let mut changed = original.clone();
+    put_first(&mut changed, "csistoragecapacities.storage.k8s.io", provider("aesgcm", &name, &fresh_key()?))?;
+    let text = serde_json::to_string_pretty(&changed).map_err(anyhow::Error::from)?;
+    write_file(ctx, CONFIGURATION, &text).await?;
+    refused?;
+    loaded(ctx, &text).await?;
+    let after = capacity(ctx, "after").await?;
+    has_prefix(&after, &Provider::AesGcm.prefix(&name))?;
+    clear(ctx, &after)?;
+    for object in ["before", "during", "after"] {
+        let read = ctx.try_get(&STORAGE_CAPACITIES, object, "").await?;
+        expect!(read.is_success(), "after the reload the object `{object}` is answered {read}");
+    }
+    expect_eq!(metric(ctx, "process_start_time_seconds").await?, started, "start of the process after the reload");
+    Ok(())
+}
+
+/// Waits until the broken file was refused; then all must be as before.
+async fn while_broken(ctx: &Ctx, before: &KeyValue, failures: &str) -> Verdict {
+    let limit = POLL + ctx.limit(15.0);
+    let what = "the metrics to count a failed reload of the encryption configuration";
+    let counted = suite::wait::until(what, limit, Duration::from_millis(500), || async {
+        let now = metric(ctx, FAILURES).await?;
+        Ok(if now == failures { Err(format!("`{now}`")) } else { Ok(()) })
+    });
+    late_is_failed(counted.await)?;
+    let during = capacity(ctx, "during").await?;
+    expect_eq!(prefix(&during), prefix(before), "how {} begins while the file is broken", during.key);
+    ctx.create(&SECRETS, &Object::new(&SECRETS, "during")).await?;
+    let secret = ctx.must_be_stored(&SECRETS, "during").await?;
+    has_prefix(&secret, &Provider::AesGcm.prefix("gcm"))?;
+    clear(ctx, &secret)?;
+    ctx.count("broken files refused", 1);
+    Ok(())
+}
+
+/// The reloads that failed.
+const FAILURES: &str = "apiserver_encryption_config_controller_automatic_reloads_total{status=\"failure\"}";
+
+async fn loaded(ctx: &Ctx, text: &str) -> Verdict {
+    let what = "the changed encryption configuration to be loaded";
+    let limit = POLL + ctx.limit(15.0);
+    let seen = suite::wait::until(what, limit, Duration::from_millis(500), || async { is_loaded(ctx, text).await });
+    late_is_failed(seen.await)?;
+    ctx.count("files reloaded", 1);
+    Ok(())
+}
+
+/// To take effect in time is what is required.
+fn late_is_failed(verdict: Verdict) -> Verdict {
+    verdict.map_err(|stop| match stop {
+        Stop::TimedOut { what } => Stop::failed(format!("in vain: {what}")),
+        other => other,
+    })
+}
+
+/// The samples of a metric, `NAME{LABEL}` or `NAME`; empty if there are none.
+async fn metric(ctx: &Ctx, name: &str) -> Result<String, Stop> {
+    let answer = ctx.send(&Request::get("/metrics")).await?;
+    expect_eq!(answer.status, 200, "status of the metrics");
+    let (family, label) = name.trim_end_matches('}').split_once('{').unwrap_or((name, ""));
+    let text = String::from_utf8_lossy(&answer.body);
+    let lines = text.lines().filter(|line| line.starts_with(family) && line.contains(label));
+    Ok(lines.collect::<Vec<_>>().join("\n"))
+}
+
+async fn capacity(ctx: &Ctx, name: &str) -> Result<KeyValue, Stop> {
+    let object = Object::new(&STORAGE_CAPACITIES, name).with("storageClassName", "any");
+    ctx.create(&STORAGE_CAPACITIES, &object).await?;
+    ctx.must_be_stored(&STORAGE_CAPACITIES, name).await
+}
+
+async fn encryption_rotate(ctx: &Ctx) -> Verdict {
+    settled(ctx).await?;
+    let original = file(ctx, CONFIGURATION)?;
+    let verdict = rotated(ctx).await;
+    // The values that only the new keys read must be gone before those are. The server loads the file by itself.
+    for (resource, _) in samples() {
+        for name in NAMES {
+            ctx.try_delete(resource, name, &Value::Null).await?;
+        }
+    }
+    let restored = write_file(ctx, CONFIGURATION, &original).await;
+    verdict.and(restored)
+}
+
+const NAMES: [&str; 2] = ["a", "b"];
+
+/// Resources with the old prefix of their values: none, where they are stored in the clear.
+fn samples() -> [(&'static Resource, String); 2] {
+    [(&REPLICATION_CONTROLLERS, String::new()), (&POD_DISRUPTION_BUDGETS, Provider::Secretbox.prefix("old"))]
+}
+
+async fn rotated(ctx: &Ctx) -> Verdict {
+    let name = format!("turn-{}", nonce());
+    let keys = [provider("aesgcm", &name, &fresh_key()?), provider("aescbc", &name, &fresh_key()?)];
+    let prefixes = [Provider::AesGcm.prefix(&name), Provider::AesCbc.prefix(&name)];
+    let mut first = Vec::new();
+    for (resource, old) in samples() {
+        for name in NAMES {
+            let object = ctx.create(resource, &Object::new(resource, name).with("spec", spec(resource))).await?;
+            let stored = ctx.must_be_stored(resource, name).await?;
+            begins(&stored, &old)?;
+            first.push((resource, object, stored));
+        }
+    }
+    let mut turned = configuration(ctx)?;
+    for (resource, key) in ["replicationcontrollers", "poddisruptionbudgets.policy"].into_iter().zip(&keys) {
+        put_first(&mut turned, resource, key.clone())?;
+    }
+    restart_with(ctx, &turned).await?;
+    let mut rewritten = Vec::new();
+    for (resource, object, stored) in first {
+        let prefix = if *resource == *REPLICATION_CONTROLLERS { &prefixes[0] } else { &prefixes[1] };
+        rewritten.push((resource, rewrite(ctx, resource, &object, &stored, prefix).await?));
+    }
+    // Nothing behind the new keys any more.
+    for (resource, key) in ["replicationcontrollers", "poddisruptionbudgets.policy"].into_iter().zip(keys) {
+        *entry(&mut turned, resource)? = json!({"resources": [resource], "providers": [key]});
+    }
+    restart_with(ctx, &turned).await?;
+    for (resource, object) in &rewritten {
+        same(ctx, resource, object).await?;
+    }
+    for (resource, _) in samples() {
+        let listed = ctx.list(resource, "").await?.items().len();
+        expect_eq!(listed, NAMES.len(), "objects in a list of {} without the old key", resource.plural);
+    }
+    Ok(())
+}
+
+/// A PUT of the object as it is, twice. Gives the object as it is then.
+async fn rewrite(
+    ctx: &Ctx,
+    resource: &Resource,
+    object: &Object,
+    stored: &KeyValue,
+    prefix: &str,
+) -> Result<Object, Stop> {
+    same(ctx, resource, object).await?;
+    let listed = ctx.list(resource, "").await?;
+    expect!(listed.items().iter().any(|item| item.uid() == object.uid()), "a list lacks {}", stored.key);
+    let still = ctx.must_be_stored(resource, object.name()).await?;
+    expect!(still == *stored, "{} was written anew without a request", stored.key);
+    let put = ctx.update(resource, object).await?;
+    let anew = ctx.must_be_stored(resource, object.name()).await?;
+    expect!(put.rv() > object.rv(), "a PUT of the old value at {} has not written it anew", stored.key);
+    expect_eq!(
+        (anew.mod_rev.cast_unsigned(), anew.version),
+        (put.rv(), ctx.version_after(resource, stored.version + 1)),
+        "revision of {}",
+        anew.key
+    );
+    has_prefix(&anew, prefix)?;
+    let old = if stored.value.starts_with(b"k8s:enc:") { clear(ctx, stored)? } else { stored.value.clone() };
+    expect!(clear(ctx, &anew)? == old, "the PUT of {}, which changed nothing, has changed its content", anew.key);
+    let again = ctx.update(resource, &put).await?;
+    expect_eq!(again.rv(), put.rv(), "resource version after a second PUT of {}", anew.key);
+    ctx.count("values written anew", 1);
+    Ok(put)
+}
+
+async fn same(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
+    let read = ctx.try_get(resource, object.name(), "").await?;
+    expect!(read.is_success(), "{} `{}` is answered {read}", resource.kind, object.name());
+    expect_eq!(read.object()?, *object, "{} `{}` after a change of keys", resource.kind, object.name());
+    Ok(())
+}
+
+async fn restart_with(ctx: &Ctx, configuration: &Value) -> Verdict {
+    let text = serde_json::to_string_pretty(configuration).map_err(anyhow::Error::from)?;
+    write_file(ctx, CONFIGURATION, &text).await?;
+    ctx.control(APISERVER, Action::Restart { flags: BTreeMap::new() }).await
+}
+
+fn spec(resource: &Resource) -> Value {
+    if resource.kind == "PodDisruptionBudget" {
+        return json!({"minAvailable": 1});
+    }
+    json!({"replicas": 0, "selector": {"a": "b"}, "template": {
+        "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "none"}]},
+    }})
+}
+
+// The configuration as a value.
+
+fn entries(configuration: &mut Value) -> anyhow::Result<&mut Vec<Value>> {
+    configuration["resources"].as_array_mut().ok_or_else(|| anyhow!("the configuration lists no resources"))
+}
+
+/// The entry of a resource, made if there is none: in the clear.
+fn entry<'a>(configuration: &'a mut Value, resource: &str) -> anyhow::Result<&'a mut Value> {
+    let entries = entries(configuration)?;
+    let is_it = |entry: &Value| entry["resources"].as_array().is_some_and(|of| of.contains(&json!(resource)));
+    let at = entries.iter().position(is_it).unwrap_or_else(|| {
+        entries.push(json!({"resources": [resource], "providers": [{"identity": {}}]}));
+        entries.len() - 1
+    });
+    Ok(&mut entries[at])
+}
+
+fn put_first(configuration: &mut Value, resource: &str, provider: Value) -> anyhow::Result<()> {
+    let providers = entry(configuration, resource)?["providers"].as_array_mut();
+    providers.ok_or_else(|| anyhow!("{resource} has no providers"))?.insert(0, provider);
+    Ok(())
+}
+
+/// A part of a key's name that no other case of the cluster has used. Not seeded: a second run with the same seed on the
+/// same cluster must not meet its own old keys.
+fn nonce() -> String {
+    format!("{:08x}", fastrand::u32(..))
+}
+
+/// `k8s:enc:<provider>:v1:<key name>:`, or nothing.
+fn prefix(stored: &KeyValue) -> String {
+    match judge::decrypt::sealed(&stored.value) {
+        Ok(Some(parts)) => parts.provider.prefix(parts.name),
+        _ => String::new(),
+    }
+}
+
+fn has_prefix(stored: &KeyValue, prefix: &str) -> Verdict {
+    let seen = head(&stored.value);
+    expect!(stored.value.starts_with(prefix.as_bytes()), "{} begins with {seen}, not with `{prefix}`", stored.key);
+    Ok(())
+}
+
+/// Like [`has_prefix`]; an empty one means that the value must be clear.
+fn begins(stored: &KeyValue, old: &str) -> Verdict {
+    if !old.is_empty() {
+        return has_prefix(stored, old);
+    }
+    expect!(!stored.value.starts_with(b"k8s:enc:"), "{} is encrypted already", stored.key);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_provider_comes_before_the_old_ones_and_before_none() {
+        let mut configuration = json!({"resources": [{"resources": ["a"], "providers": [{"old": 1}]}]});
+        put_first(&mut configuration, "a", json!({"new": 1})).unwrap();
+        put_first(&mut configuration, "b", json!({"new": 2})).unwrap();
+        assert_eq!(
+            configuration,
+            json!({"resources": [
+                {"resources": ["a"], "providers": [{"new": 1}, {"old": 1}]},
+                {"resources": ["b"], "providers": [{"new": 2}, {"identity": {}}]},
+            ]})
+        );
+        assert!(put_first(&mut json!({}), "a", json!(1)).is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! KMS v2: the envelope that is stored, and what a new key of the plugin changes.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use model::Level::Should;
+
+use crate::support::encryption_fixture::{KMS_KEYS, KMS_LABEL, Kind, clear, file, kinds, sealed, shown, write_file};
+use crate::support::strip_resource_version::without_resource_version;
+use judge::decrypt::{EncryptedObject, GCM_NONCE, INFO, SEED, TAG, encrypted_object};
+use suite::api::{PROTOBUF, Request};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::Object;
+use suite::store::KeyValue;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.kmsv2-envelope",
+    place: here!(),
+    level: Should,
+    requirement: "Behind k8s:enc:kms:v2:<name>: stands an EncryptedObject: encryptedData, the plugin's current keyID, \
+                  encryptedDEKSource as the plugin wrapped it (both up to 1 kB), its annotations (up to 32 kB) and \
+                  the type HKDF_SHA256_XNONCE_AES_GCM_SEED. When the plugin has a new key ID, old values are read, and \
+                  the next PUT writes them anew under it, even if it changes nothing.",
+    source: "KEP-3299; apiserver pkg/storage/value/encrypt/envelope/kmsv2/envelope.go, kmsv2/v2/api.proto, \
+             pkg/server/options/encryptionconfig/config.go",
+    observed: "The fields of an object's value are read; the seed is unwrapped with the plugin's key and annotation, a key \
+               derived from it, and the data decrypted with the etcd key as authenticated data: it must be the \
+               protobuf that the API answers. Then the plugin's current key is changed. The server asks for it once a \
+               minute, and sooner when its health is asked for; from then on a PUT of the object as it is must make one \
+               revision under the new key ID, with the same content, and one left alone must still be read.",
+    by_hand: "etcdctl get --print-value-only /registry/controllerrevisions/default/a | tail -c +22 | head -c -1 | protoc \
+              --decode_raw",
+    profiles: &["encrypted"],
+    requires: Requires::OwnCluster(&[Requirement::Control]),
+    run: scenario!(kmsv2_envelope),
+}];
+
+const MARKER: &str = "archproof-plain-text-marker";
+/// 1 kB and 32 kB in envelope.go.
+const LARGEST: usize = 1024;
+const LARGEST_ANNOTATIONS: usize = 32 * 1024;
+
+async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
+    let [.., kind] = kinds();
+    let mut objects = Vec::new();
+    for name in ["turned", "left"] {
+        let object = ctx.create(kind.resource, &kind.object(name, MARKER)).await?;
+        objects.push((object, ctx.must_be_stored(kind.resource, name).await?));
+    }
+    let keys = file(ctx, KMS_KEYS)?;
+    let current = current(&keys)?;
+    for (object, stored) in &objects {
+        envelope(ctx, &kind, object, stored, &current).await?;
+    }
+    let [(turned, old), (left, _)] = &objects[..] else { unreachable!("there are two objects") };
+    let again = ctx.update(kind.resource, turned).await?;
+    expect_eq!(again.rv(), turned.rv(), "resource version after a PUT of {} under its own key", old.key);
+    let next = if current == "first" { "second" } else { "first" };
+    write_file(ctx, KMS_KEYS, &keys.replace(&format!("current {current}"), &format!("current {next}"))).await?;
+    let anew = written_anew(ctx, &kind, turned).await?;
+    let stored = ctx.must_be_stored(kind.resource, "turned").await?;
+    let version = ctx.version_after(kind.resource, old.version + 1);
+    expect_eq!(stored.version, version, "version of {} after the PUT under the new key", stored.key);
+    envelope(ctx, &kind, &anew, &stored, next).await?;
+    expect!(clear(ctx, &stored)? == clear(ctx, old)?, "the PUT of {} has changed its content", stored.key);
+    let read = ctx.get(kind.resource, "left").await?;
+    expect_eq!(read, *left, "the object under the key {current}");
+    ctx.count("key IDs", 2);
+    Ok(())
+}
+
+fn current(keys: &str) -> Result<String, Stop> {
+    let id = keys.lines().find_map(|line| line.strip_prefix("current "));
+    Ok(id.ok_or_else(|| anyhow!("the plugin's file names no current key"))?.to_owned())
+}
+
+/// Asks for the plugin's health and PUTs the object as it is, until that makes a revision.
+async fn written_anew(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object, Stop> {
+    // The server asks by itself once a minute, and when asked every 20 s.
+    let limit = Duration::from_secs(70) + ctx.limit(10.0);
+    let what = "a PUT to write an object anew under the plugin's new key";
+    let anew = suite::wait::until(what, limit, Duration::from_secs(1), || async {
+        let health = ctx.send(&Request::get("/healthz/kms-providers")).await?;
+        let put = ctx.update(kind.resource, object).await?;
+        let seen = || format!("resource version {}; the plugins' health is {health}", put.rv());
+        Ok(if put.rv() > object.rv() { Ok(put) } else { Err(seen()) })
+    });
+    anew.await.map_err(|stop| match stop {
+        // To take up the new key is what is required.
+        Stop::TimedOut { what } => Stop::failed(format!("in vain: {what}")),
+        other => other,
+    })
+}
+
+/// The envelope and what is in it.
+async fn envelope(ctx: &Ctx, kind: &Kind, object: &Object, stored: &KeyValue, key_id: &str) -> Verdict {
+    let parts = sealed(stored)?;
+    expect_eq!(parts.provider.prefix(parts.name), kind.prefix(), "prefix of {}", stored.key);
+    let envelope = encrypted_object(parts.body).map_err(|fault| Stop::failed(format!("{}: {fault}", stored.key)))?;
+    let namespace = ctx.namespace().await?;
+    let request = Request::get(object_path(kind.resource, namespace, object.name())).accept(PROTOBUF);
+    let answer = ctx.send(&request).await?;
+    expect_eq!(answer.status, 200, "status of {request} as protobuf");
+    let expected = without_resource_version(&answer.body).map_err(Stop::failed)?;
+    if let Some(fault) = fault_of_envelope(&envelope, key_id, expected.len()) {
+        return Err(Stop::failed(format!("the envelope at {}: {fault}", stored.key)));
+    }
+    let hidden = shown(parts.body, &[MARKER, object.uid(), namespace]);
+    expect!(hidden.is_none(), "{} shows `{}` in the clear", stored.key, hidden.unwrap_or_default());
+    expect!(clear(ctx, stored)? == expected, "{} decrypts to other bytes than the API answers", stored.key);
+    ctx.count("envelopes opened", 1);
+    Ok(())
+}
+
+/// What is wrong with an envelope around `clear` bytes.
+fn fault_of_envelope(envelope: &EncryptedObject<'_>, key_id: &str, clear: usize) -> Option<String> {
+    let EncryptedObject { data, key_id: seen, source, annotations, source_type, order } = envelope;
+    let length = INFO + GCM_NONCE + clear + TAG;
+    let annotated: usize = annotations.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    if sorted != [1, 2, 3, 4, 5] {
+        return Some(format!("it has the fields {order:?}, not each of 1 to 5 once"));
+    }
+    if *seen != key_id {
+        return Some(format!("the key ID is `{seen}`, the plugin's is `{key_id}`"));
+    }
+    if *source_type != SEED {
+        return Some(format!("the type of the wrapped key is {source_type}, not {SEED}, a seed"));
+    }
+    if source.is_empty() || source.len() > LARGEST || seen.len() > LARGEST || annotated > LARGEST_ANNOTATIONS {
+        let (key_id, source) = (seen.len(), source.len());
+        return Some(format!("key ID {key_id}, wrapped key {source}, annotations {annotated} bytes: one is too large"));
+    }
+    if annotations.len() != 1 || annotations[0].0 != KMS_LABEL {
+        let names: Vec<&str> = annotations.iter().map(|(name, _)| *name).collect();
+        return Some(format!("the annotations are {names:?}, not the plugin's {KMS_LABEL}"));
+    }
+    (data.len() != length).then(|| format!("the data has {} bytes; {clear} bytes make {length}", data.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_is_refused_for_each_of_its_parts() {
+        let data = [0; INFO + GCM_NONCE + 5 + TAG];
+        let (large, label) = ([0; LARGEST + 1], b"l".as_slice());
+        let good = EncryptedObject {
+            data: &data,
+            key_id: "k",
+            source: b"s",
+            annotations: vec![(KMS_LABEL, label)],
+            source_type: SEED,
+            order: vec![1, 2, 3, 4, 5],
+        };
+        assert_eq!(fault_of_envelope(&good, "k", 5), None);
+        for (bad, word) in [
+            (EncryptedObject { order: vec![1, 2, 3, 5], ..good.clone() }, "fields"),
+            (EncryptedObject { order: vec![1, 2, 3, 4, 5, 6], ..good.clone() }, "fields"),
+            (EncryptedObject { key_id: "j", ..good.clone() }, "key ID"),
+            (EncryptedObject { source: b"", ..good.clone() }, "too large"),
+            (EncryptedObject { source: &large, ..good.clone() }, "too large"),
+            (EncryptedObject { source_type: 0, ..good.clone() }, "type"),
+            (EncryptedObject { annotations: vec![("other", label)], ..good.clone() }, "annotations"),
+            (EncryptedObject { data: &data[1..], ..good.clone() }, "data"),
+        ] {
+            let fault = fault_of_envelope(&bad, "k", 5).unwrap_or_default();
+            assert!(fault.contains(word), "{word}: {fault}");
+        }
+    }
+}

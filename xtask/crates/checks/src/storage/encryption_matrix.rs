@@ -1,0 +1,170 @@
+//! Every codec under every cipher: what is decrypted must be the codec's own bytes.
+
+use std::collections::BTreeMap;
+
+use model::Level::Should;
+use model::{Action, Resource};
+
+use crate::support::encryption_fixture::{Kind, clear, custom, kinds, sealed, shown};
+use crate::support::stored_bytes::{difference, json_fault, position, protobuf_fault, yaml_fault};
+use crate::support::strip_resource_version::without_resource_version;
+use suite::api::{JSON, PROTOBUF, Request};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::Object;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.codec-matrix",
+    place: here!(),
+    level: Should,
+    requirement: "Whatever the media type of storage (protobuf, JSON, YAML; JSON for custom resources) and whatever \
+                  the provider (aescbc, aesgcm, secretbox, KMS v2), a value has the provider's prefix, shows nothing of \
+                  the object, decrypts to exactly the bytes of the codec, and is read back through the API, also by a \
+                  server with another media type.",
+    source: "apiserver pkg/storage/etcd3/store.go (codec, then transformer), pkg/server/storage/storage_codec.go, \
+             pkg/storage/value/encrypt",
+    observed: "With the profile's own media type, and restarted with each other one, an object of a resource of each \
+               provider is created, and at first custom resources too. The stored value is decrypted with the configured \
+               key and compared, byte by byte, with the API's answer in that media type without its resource version. \
+               At the end all objects are read from the server with its own flags.",
+    by_hand: "kube-apiserver --storage-media-type=application/json --encryption-provider-config=… ; kubectl create \
+              secret generic a; etcdctl get --print-value-only /registry/secrets/default/a | head -c 30",
+    profiles: &["encrypted"],
+    requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control]),
+    run: scenario!(codec_matrix),
+}];
+
+const MARKER: &str = "archproof-plain-text-marker";
+const YAML: &str = "application/yaml";
+const FLAG: &str = "storage-media-type";
+
+async fn codec_matrix(ctx: &Ctx) -> Verdict {
+    let mut created = Vec::new();
+    of_codec(ctx, PROTOBUF, &mut created).await?;
+    custom_resources(ctx, &mut created).await?;
+    let verdict = other_codecs(ctx, &mut created).await;
+    // Also after a failure: the profile is used by others.
+    let usual = ctx.profile().flags.get(FLAG).cloned().unwrap_or_default();
+    let restored = restart(ctx, &usual).await;
+    verdict.and(restored)?;
+    for (resource, object) in &created {
+        read_back(ctx, resource, object).await?;
+    }
+    Ok(())
+}
+
+async fn other_codecs(ctx: &Ctx, created: &mut Vec<(Resource, Object)>) -> Verdict {
+    for media_type in [JSON, YAML] {
+        restart(ctx, media_type).await?;
+        of_codec(ctx, media_type, created).await?;
+    }
+    Ok(())
+}
+
+async fn restart(ctx: &Ctx, media_type: &str) -> Verdict {
+    let flags = BTreeMap::from([(FLAG.to_owned(), media_type.to_owned())]);
+    ctx.control("kube-apiserver", Action::Restart { flags }).await
+}
+
+/// An object under each provider, from a server that stores in this media type.
+async fn of_codec(ctx: &Ctx, media_type: &'static str, created: &mut Vec<(Resource, Object)>) -> Verdict {
+    let name = media_type.rsplit(['/', '.']).next().unwrap_or_default();
+    for kind in kinds() {
+        let object = ctx.create(kind.resource, &kind.object(name, MARKER)).await?;
+        cell(ctx, kind.resource, &object, &kind, media_type).await?;
+        created.push((kind.resource.clone(), object));
+    }
+    Ok(())
+}
+
+/// A custom resource under each provider, by its group.
+async fn custom_resources(ctx: &Ctx, created: &mut Vec<(Resource, Object)>) -> Verdict {
+    for kind in kinds() {
+        let resource = custom(ctx, &kind, "sealedthings", "SealedThing").await?;
+        let wanted = Object::new(&resource, "a").with("spec.text", MARKER).with("spec.n", 3);
+        let object = ctx.create(&resource, &wanted).await?;
+        cell(ctx, &resource, &object, &kind, JSON).await?;
+        created.push((resource, object));
+    }
+    Ok(())
+}
+
+async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, media_type: &'static str) -> Verdict {
+    let stored = ctx.must_be_stored(resource, object.name()).await?;
+    let parts = sealed(&stored)?;
+    expect_eq!(parts.provider.prefix(parts.name), kind.prefix(), "prefix of {}", stored.key);
+    let namespace = ctx.namespace().await?;
+    let hidden = shown(parts.body, &[MARKER, object.uid(), namespace, &resource.kind]);
+    expect!(hidden.is_none(), "{} shows `{}` in the clear", stored.key, hidden.unwrap_or_default());
+    let seen = clear(ctx, &stored)?;
+    if let Some(length) = kind.provider.length(seen.len()) {
+        expect_eq!(parts.body.len(), length, "length of what {:?} made at {}", kind.provider, stored.key);
+    }
+    let stored_as = format!("{}/{}", resource.api_version(), resource.kind);
+    let wrong = |fault: String| Stop::failed(format!("{} decrypts to a value that {fault}", stored.key));
+    match media_type {
+        PROTOBUF => protobuf_fault(&seen).map_or(Ok(()), |fault| Err(wrong(fault)))?,
+        JSON => drop(json_fault(&seen, &stored_as).map_err(wrong)?),
+        _ => drop(yaml_fault(&seen, &stored_as).map_err(wrong)?),
+    }
+    let request = Request::get(object_path(resource, namespace, object.name())).accept(media_type);
+    let answer = ctx.send(&request).await?;
+    expect_eq!(answer.status, 200, "status of {request} as {media_type}");
+    let expected = unversioned(&answer.body, media_type, object.rv_text()).map_err(Stop::failed)?;
+    // Without the marker in it nothing would have been hidden.
+    expect!(position(&expected, MARKER.as_bytes()).is_some() || is_secret(resource), "{request} shows no marker");
+    expect!(
+        seen == expected,
+        "{} decrypts to `{}`, but is answered as `{}`",
+        stored.key,
+        String::from_utf8_lossy(&seen),
+        String::from_utf8_lossy(&expected)
+    );
+    read_back(ctx, resource, object).await?;
+    ctx.count("cells of the matrix", 1);
+    Ok(())
+}
+
+/// Its data is in base64 wherever bytes are text.
+fn is_secret(resource: &Resource) -> bool {
+    resource.kind == "Secret"
+}
+
+/// What must be stored of an object that is answered so: all but the resource version.
+fn unversioned(answer: &[u8], media_type: &str, rv: &str) -> Result<Vec<u8>, String> {
+    let field = match media_type {
+        PROTOBUF => return without_resource_version(answer),
+        JSON => format!("\"resourceVersion\":\"{rv}\","),
+        _ => format!("\n  resourceVersion: \"{rv}\""),
+    };
+    let at = position(answer, field.as_bytes()).ok_or_else(|| format!("the answer has no `{}`", field.trim()))?;
+    Ok([&answer[..at], &answer[at + field.len()..]].concat())
+}
+
+async fn read_back(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
+    let read = ctx.try_get(resource, object.name(), "").await?;
+    expect!(read.is_success(), "{} `{}` is answered {read}", resource.kind, object.name());
+    if let Some(place) = difference(&object.0, &read.object()?.0) {
+        let (kind, name) = (&resource.kind, object.name());
+        return Err(Stop::failed(format!("a GET of the {kind} `{name}` is not what was created: {place}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_resource_version_is_taken_out_of_text_and_nothing_else() {
+        let json = br#"{"metadata":{"name":"a","resourceVersion":"7","uid":"u"},"data":{"resourceVersion":"8"}}"#;
+        let bare = br#"{"metadata":{"name":"a","uid":"u"},"data":{"resourceVersion":"8"}}"#;
+        assert_eq!(unversioned(json, JSON, "7").unwrap(), bare);
+        assert_eq!(
+            unversioned(b"metadata:\n  resourceVersion: \"7\"\n  uid: u\n", YAML, "7").unwrap(),
+            b"metadata:\n  uid: u\n"
+        );
+        assert!(unversioned(b"metadata: {}\n", YAML, "7").is_err());
+    }
+}

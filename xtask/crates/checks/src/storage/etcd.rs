@@ -1,0 +1,333 @@
+//! What the apiserver asks of etcd: compaction of the history, and the shapes of its requests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use model::Action;
+use model::Level::{Must, Should};
+use model::history::{Change, Revision};
+use serde_json::Value;
+
+use crate::support::etcd_requests::{Logged, logged};
+use suite::api::{Request, query};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::wait::{pause, until};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.compaction-retention",
+        place: here!(),
+        level: Must,
+        requirement: "Every --etcd-compaction-interval the apiserver compacts etcd to the revision that it saw one \
+                      interval before, so that between one and two intervals of history are kept; compact_rev_key, \
+                      outside the prefix, holds that revision as decimal text and counts the compactions by its version.",
+        source: "apiserver pkg/storage/etcd3/compact.go; kube-apiserver --etcd-compaction-interval",
+        observed: "The server is started again with an interval of a few seconds. The raw history of compact_rev_key: each \
+                   value must be the revision of the write before it, or 0 for the first. After a compaction to r the \
+                   store must refuse r-1, and give r and everything later; a LIST at exactly r-1 must become 410 Expired, \
+                   and one at a revision just made be answered. The times between two writes must not be \
+                   shorter than half an interval.",
+        by_hand: "kube-apiserver --etcd-compaction-interval=10s …; watch etcdctl get compact_rev_key -w fields; etcdctl \
+                  get --prefix /registry --keys-only --rev=<value - 1> (compacted)",
+        profiles: &["reflagged"],
+        requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control, Requirement::Etcd]),
+        run: scenario!(compaction_retention),
+    },
+    Check {
+        id: "storage.etcd-contract",
+        place: here!(),
+        level: Should,
+        requirement: "The apiserver reads with a Range of one key or of all keys below a path that ends with a slash, \
+                      writes with a Txn of one comparison, one change and at most one read, all of the same key, and asks \
+                      for nothing else but leases, compactions, status and watches; a LIST in a namespace is the range \
+                      from <resource>/<namespace>/ to <resource>/<namespace>0.",
+        source: "etcd client/v3/kubernetes (interface.go); apiserver pkg/storage/etcd3/store.go; etcd \
+                 tests/robustness/coverage",
+        observed: "etcd logs each unary request with its keys (--log-level=debug). Creations, conflicts, updates, \
+                   deletions, lists in pages, Events and a health probe are asked for; then all requests in \
+                   the log that are not the suite's own are compared with the shapes. Watches are streams, which etcd \
+                   does not log, and of many requests in one second it logs some only.",
+        by_hand: "etcd --log-level=debug …; grep 'request stats' in its log: \"response type\" and \"request content\"",
+        profiles: &["short-events"],
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Etcd]),
+        run: scenario!(etcd_contract),
+    },
+];
+
+const COMPACTION: &str = "compact_rev_key";
+
+const LONGEST_INTERVAL: Duration = Duration::from_secs(12);
+
+async fn compaction_retention(ctx: &Ctx) -> Verdict {
+    // Long enough for a slow or busy machine to do something in between, short enough to wait for three.
+    let interval = ctx.limit(4.0).min(LONGEST_INTERVAL);
+    let before = ctx.recorder(&CONFIG_MAPS).changes_of(COMPACTION).len();
+    let flags = |value: String| BTreeMap::from([("etcd-compaction-interval".to_owned(), value)]);
+    ctx.control("kube-apiserver", Action::Restart { flags: flags(format!("{}s", interval.as_secs())) }).await?;
+    let verdict = compactions(ctx, interval, before).await;
+    // Also after a failure: the profile is used by others.
+    let restored = ctx.control("kube-apiserver", Action::Restart { flags: flags(String::new()) }).await;
+    verdict.and(restored)
+}
+
+async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
+    let created = ctx.create(&CONFIG_MAPS, &config_map("a")).await?.rv();
+    let limit = interval * 5 + ctx.limit(30.0);
+    let seen = until("two compactions", limit, Duration::from_millis(100), || async {
+        // Something must happen in each interval, or there is nothing to forget.
+        ctx.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?;
+        let writes = ctx.recorder(&CONFIG_MAPS).changes_of(COMPACTION);
+        // A slow server compacts before the first write has been answered.
+        let ours = |write: &&Revision| revision(write).is_ok_and(|rev| rev.cast_unsigned() > created);
+        let compacted = writes.iter().skip(before).filter(ours).count();
+        Ok(if compacted >= 2 { Ok(writes) } else { Err(format!("{} writes", writes.len())) })
+    })
+    .await?;
+    for write in seen.iter().skip(before) {
+        ctx.recorder(&CONFIG_MAPS).compaction(revision(write).map_err(Stop::failed)?);
+    }
+    chain(&seen, before, interval).map_err(Stop::failed)?;
+    ctx.count("compactions", (seen.len() - before) as u64);
+    let kept = revision(&seen[seen.len() - 1]).map_err(Stop::failed)?;
+    expect!(kept.cast_unsigned() > created, "compacted to {kept}, before the first write at {created}");
+    forgotten(ctx, kept).await
+}
+
+/// Other data each time.
+fn next_value(ctx: &Ctx) -> Value {
+    serde_json::json!({"data": {"n": ctx.random().u64(..).to_string()}})
+}
+
+/// Each write of the key holds the revision of the one before it and counts on; those after `before` are an interval apart.
+fn chain(writes: &[Revision], before: usize, interval: Duration) -> Result<(), String> {
+    if writes.first().is_some_and(|first| &*first.value != b"0") {
+        return Err(format!("the first value of {COMPACTION} is {:?}, not 0", text(&writes[0])));
+    }
+    for (place, write) in writes.iter().enumerate() {
+        if write.kind != Change::Put || write.version != i64::try_from(place).unwrap_or(0) + 1 || write.lease != 0 {
+            return Err(format!("write {place} of {COMPACTION} is {write:?}"));
+        }
+    }
+    for (place, pair) in writes.windows(2).enumerate() {
+        let (earlier, later) = (&pair[0], &pair[1]);
+        let to = revision(later)?;
+        // A server that was started again does not know when the one before wrote: it takes what it sees first.
+        let expected = if place + 1 == before { earlier.rev..=later.rev - 1 } else { earlier.rev..=earlier.rev };
+        if !expected.contains(&to) {
+            return Err(format!("write {} compacts to {to}, but the one before it was at {}", place + 1, earlier.rev));
+        }
+        let apart = Duration::from_micros(later.at.saturating_sub(earlier.at));
+        if place >= before && apart < interval / 2 {
+            return Err(format!("two compactions are {apart:?} apart, with an interval of {interval:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn text(write: &Revision) -> String {
+    String::from_utf8_lossy(&write.value).into_owned()
+}
+
+/// The revision that a write of the key names.
+fn revision(write: &Revision) -> Result<i64, String> {
+    let text = text(write);
+    let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|_| canonical).ok_or_else(|| format!("{COMPACTION} holds {text:?}, no decimal revision"))
+}
+
+/// What is before `kept` is gone, in the store at once and in the API soon; what is from there on is not.
+async fn forgotten(ctx: &Ctx, kept: i64) -> Verdict {
+    let (store, key) = (ctx.store(&CONFIG_MAPS), ctx.key(&CONFIG_MAPS, "a").await?);
+    let gone = until("the compaction in the store", ctx.limit(10.0), Duration::from_millis(50), || async {
+        match store.get(&key, kept - 1).await {
+            Err(error) if error.is_compacted() => Ok(Ok(())),
+            Err(error) => Err(error.into()),
+            Ok(found) => Ok(Err(format!("revision {} still gives {:?}", kept - 1, found.map(|kv| kv.mod_rev)))),
+        }
+    });
+    gone.await?;
+    let expired = exactly(kept - 1);
+    until("a list at a forgotten revision to be refused", ctx.limit(20.0), Duration::from_millis(200), || async {
+        let answer = ctx.try_list(&CONFIG_MAPS, &expired).await?;
+        Ok(if answer.is(410, "Expired") { Ok(()) } else { Err(answer.to_string()) })
+    })
+    .await?;
+    retained(ctx).await
+}
+
+/// A list at a revision that was just made. On a slow machine the next compaction may be faster, but then it must be
+/// the reason.
+async fn retained(ctx: &Ctx) -> Verdict {
+    until("a list at a revision that is kept", ctx.limit(30.0), Duration::from_millis(10), || async {
+        let written =
+            ctx.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?.object()?;
+        let answer = ctx.try_list(&CONFIG_MAPS, &exactly(written.rv().cast_signed())).await?;
+        if answer.is_success() {
+            expect_eq!(answer.object()?.rv(), written.rv(), "resourceVersion of a list at exactly the newest revision");
+            return Ok(Ok(()));
+        }
+        let compacted = ctx.store(&CONFIG_MAPS).get(COMPACTION, 0).await?.map(|kv| kv.value).unwrap_or_default();
+        let compacted: u64 = String::from_utf8_lossy(&compacted).parse().unwrap_or(0);
+        expect!(compacted > written.rv(), "compacted to {compacted}, a list at {} was answered {answer}", written.rv());
+        Ok(Err(format!("compacted to {compacted} meanwhile")))
+    })
+    .await
+}
+
+/// The query of a list at this revision.
+fn exactly(rv: i64) -> String {
+    query(&[("resourceVersion", &rv.to_string()), ("resourceVersionMatch", "Exact")])
+}
+
+/// etcd writes at most a hundred lines of one kind in a second, and every hundredth of the others (its logger samples).
+/// So everything is asked for again, in another second, until all of it is in the log.
+const ANOTHER_SECOND: Duration = Duration::from_millis(1100);
+
+async fn etcd_contract(ctx: &Ctx) -> Verdict {
+    let namespace = ctx.namespace().await?.to_owned();
+    let mut rounds = ctx.rounds("not all requests are in etcd's log");
+    let mut verdict = Ok(());
+    loop {
+        if let Err(missed) = rounds.next() {
+            // What the last round lacked says more.
+            return verdict.and(Err(missed));
+        }
+        workload(ctx).await?;
+        let marker = format!("/archproof/{}", ctx.slug());
+        ctx.store(&CONFIG_MAPS).get(&marker, 0).await?;
+        let requests = logged(&ctx.log("etcd-main")?);
+        let own: BTreeSet<&str> =
+            requests.iter().filter(|r| r.keys().contains(&marker.as_str())).map(|r| r.remote.as_str()).collect();
+        let theirs: Vec<&Logged> = requests.iter().filter(|request| !own.contains(request.remote.as_str())).collect();
+        verdict = if own.is_empty() {
+            Err(anyhow!("not exercised: the suite's own request is not in etcd's log of {}", requests.len()).into())
+        } else {
+            let seen = known_shapes(&theirs)?;
+            exercised(&seen).and(asked_for(ctx, &namespace, &theirs)).inspect(|()| {
+                seen.iter().for_each(|(shape, count)| ctx.count(shape, *count));
+            })
+        };
+        if verdict.is_ok() {
+            return Ok(());
+        }
+        pause(ANOTHER_SECOND).await;
+    }
+}
+
+/// How many requests there are of each shape; one without a known shape fails the check.
+fn known_shapes(requests: &[&Logged]) -> Result<BTreeMap<&'static str, u64>, Stop> {
+    let mut seen = BTreeMap::new();
+    let mut strange = Vec::new();
+    for request in requests {
+        match request.shape() {
+            Ok(shape) => *seen.entry(shape).or_default() += 1,
+            Err(fault) => strange.push(format!("{fault}: {} {}", request.method, request.content)),
+        }
+    }
+    let Some(first) = strange.first() else { return Ok(seen) };
+    let message = format!("{} of {} requests have no known shape, first {first}", strange.len(), requests.len());
+    Err(Stop::Failed { message, evidence: strange.into_iter().take(20).collect() })
+}
+
+fn exercised(seen: &BTreeMap<&str, u64>) -> Verdict {
+    let wanted = ["reads of a key", "reads of a path", "puts", "deletions", "leases"];
+    match wanted.into_iter().find(|shape| !seen.contains_key(shape)) {
+        Some(shape) => Err(anyhow!("not exercised: etcd was asked for no {shape}").into()),
+        None => Ok(()),
+    }
+}
+
+/// One of everything. Events have no watch cache, so that their lists reach the store.
+async fn workload(ctx: &Ctx) -> Verdict {
+    let created = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
+    ctx.try_create(&CONFIG_MAPS, &config_map("a")).await?;
+    ctx.update(&CONFIG_MAPS, &created.clone().with("data.k", "w")).await?;
+    ctx.try_update(&CONFIG_MAPS, &created.with("data.k", "x")).await?;
+    ctx.get(&CONFIG_MAPS, "a").await?;
+    for name in ["a", "b", "c"] {
+        let namespace = ctx.namespace().await?;
+        let event = Object::new(&CORE_EVENTS, name).with("involvedObject.namespace", namespace).with("reason", "Test");
+        ctx.create(&CORE_EVENTS, &event).await?;
+    }
+    let first = ctx.list(&CORE_EVENTS, "limit=2").await?;
+    let rest = query(&[("limit", "2"), ("continue", first.meta("continue"))]);
+    expect_eq!(ctx.list(&CORE_EVENTS, &rest).await?.items().len(), 1, "events on the second of two pages");
+    drop(ctx.watch(&CORE_EVENTS, &WatchOptions::after(first.rv())).await?);
+    for name in ["a", "b", "c"] {
+        ctx.delete(&CORE_EVENTS, name).await?;
+    }
+    ctx.delete(&CONFIG_MAPS, "a").await?;
+    ctx.send(&Request::get("/readyz/etcd")).await?;
+    Ok(())
+}
+
+/// The requests that belong to what the workload did.
+fn asked_for(ctx: &Ctx, namespace: &str, requests: &[&Logged]) -> Verdict {
+    let prefix = &ctx.profile().prefix;
+    let events = CORE_EVENTS.key_prefix(prefix, Some(namespace));
+    let pages: Vec<&&Logged> =
+        requests.iter().filter(|r| r.range().is_some_and(|(from, _)| from.starts_with(&events))).collect();
+    let end = format!("{}0", events.trim_end_matches('/'));
+    let ranges: Vec<(&str, &str)> = pages.iter().filter_map(|page| page.range()).collect();
+    expect!(
+        ranges.contains(&(events.as_str(), end.as_str())),
+        "a LIST of events in a namespace must ask for {events} to {end}, but etcd was asked for {ranges:?}"
+    );
+    // The second page begins behind the last key of the first, at the first one's revision.
+    let second = pages.iter().find(|page| page.content.contains("revision:"));
+    let Some(second) = second else {
+        return Err(Stop::failed(format!("no page of events was read at a revision: {ranges:?}")));
+    };
+    let behind = format!("{events}b\\000");
+    expect_eq!(second.range(), Some((behind.as_str(), end.as_str())), "range of the second page");
+    expect!(pages.iter().all(|page| page.content.contains("limit:")), "a LIST of events was asked for without limit");
+    let health = format!("{prefix}/health");
+    let probed = requests.iter().any(|request| request.keys() == [health.as_str()]);
+    expect!(probed, "the health probe did not read {health}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::assertions::fixture::change;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Writes of the key: revision, value and second.
+    fn writes(all: &[(i64, &str, u64)]) -> Vec<Revision> {
+        let write = |(version, (rev, value, second)): (i64, &(i64, &str, u64))| Revision {
+            at: second * 1_000_000,
+            version,
+            ..change(Change::Put, *rev, value.as_bytes())
+        };
+        (1..).zip(all).map(write).collect()
+    }
+
+    #[test]
+    fn each_compaction_goes_to_the_write_before_it() {
+        let good = [(10, "0", 1), (20, "10", 2), (30, "20", 3)];
+        assert_eq!(chain(&writes(&good), 0, SECOND), Ok(()));
+        // The server was started again after the first two: the third goes to what it then saw.
+        assert_eq!(chain(&writes(&[(10, "0", 1), (20, "10", 2), (30, "25", 3), (40, "30", 4)]), 2, SECOND), Ok(()));
+        for (what, bad, before) in [
+            ("no history is kept", vec![(10, "0", 1), (20, "19", 2)], 0),
+            ("more is kept", vec![(10, "0", 1), (20, "10", 2), (30, "10", 3)], 0),
+            ("the first compacts", vec![(10, "9", 1), (20, "10", 2)], 0),
+            ("no number", vec![(10, "0", 1), (20, "ten", 2)], 0),
+            ("a leading zero", vec![(10, "0", 1), (20, "010", 2)], 0),
+            ("too soon", vec![(10, "0", 1), (20, "10", 2), (30, "20", 2)], 0),
+            ("before what the old server wrote", vec![(10, "0", 1), (20, "10", 2), (30, "15", 3)], 2),
+        ] {
+            assert!(chain(&writes(&bad), before, SECOND).is_err(), "{what}");
+        }
+        let mut lost = writes(&good);
+        lost.remove(1);
+        assert!(chain(&lost, 0, SECOND).is_err(), "a version is missing");
+    }
+}

@@ -1,0 +1,156 @@
+//! Custom resources as CBOR, and objects that cannot be read: both behind feature gates, which `short-events` turns on.
+
+use model::Level::{Extra, Should};
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::storage::layout_custom::{CBOR_GATE, gate_is_on};
+use crate::support::cbor;
+use crate::support::watch_cache_sync::until_followed;
+use judge::decode::{self, Encoding};
+use suite::api::Request;
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::Object;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.cbor",
+        place: here!(),
+        level: Should,
+        requirement: "With the gate CBORServingAndStorage custom resources are stored as CBOR, with the tag d9 d9 f7 \
+                      and sorted map keys, and a watch that asks for CBOR is a application/cbor-seq; without it they are \
+                      JSON. Either server reads what the other one stored, and writes it in its own encoding.",
+        source: "KEP-4222; apiextensions-apiserver pkg/cmd/server/options/options.go (NewCRDRESTOptionsGetter); \
+                 apimachinery pkg/runtime/serializer/cbor",
+        observed: "Both kinds of server: `short-events` has the gate on, `default` off. The stored bytes of a new object; \
+                   then the store is given the same object in the other encoding, as another server would have left it, \
+                   and it is read, listed and updated.",
+        by_hand: "kube-apiserver --feature-gates=CBORServingAndStorage=true …; kubectl create -f fruit.yaml; etcdctl get \
+                  /registry/example.org/fruits/default/a --print-value-only | xxd | head -1",
+        profiles: &["short-events", "default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(cbor_storage),
+    },
+    Check {
+        id: "storage.corrupt-object",
+        place: here!(),
+        level: Extra,
+        requirement: "An object that cannot be decoded is answered 500 InternalError to GET and DELETE and makes LIST of \
+                      its resource 500, naming its key; with the gate AllowUnsafeMalformedObjectDeletion, DELETE with \
+                      ignoreStoreReadErrorWithClusterBreakingPotential removes it, and refuses to remove what can be \
+                      read.",
+        source: "KEP-3926; apiserver pkg/storage/etcd3/corrupt_obj_deleter.go, \
+                 pkg/registry/generic/registry/corrupt_obj_deleter.go",
+        observed: "A custom resource's key is filled with bytes that are no object, behind the server's back, beside a \
+                   good one. Answers before and after its deletion, and the store.",
+        by_hand: "etcdctl put /registry/example.org/fruits/default/a garbage; kubectl get fruits (500); kubectl delete \
+                  fruit a --subresource='' --ignore-store-read-error-with-cluster-breaking-potential",
+        profiles: &["short-events"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(corrupt_object),
+    },
+];
+
+const UNSAFE_GATE: &str = "AllowUnsafeMalformedObjectDeletion";
+
+async fn cbor_storage(ctx: &Ctx) -> Verdict {
+    let on = gate_is_on(ctx, CBOR_GATE).await?;
+    let wanted = ctx.profile().flags.get("feature-gates").is_some_and(|gates| gates.contains(CBOR_GATE));
+    if wanted != on {
+        let state = if wanted { "on" } else { "off" };
+        return Err(Stop::Skipped { need: format!("the feature gate {CBOR_GATE} to be {state}") });
+    }
+    let (own, other) = if on { (Encoding::Cbor, Encoding::Json) } else { (Encoding::Json, Encoding::Cbor) };
+    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let spec = json!({"zeta": 1, "alpha": [true, null, -7, 0.5], "m": {"b": "x", "aa": "Äpfel", "long-key": {}}});
+    let created = ctx.create(&fruits, &Object::new(&fruits, "a").with("spec", spec.clone())).await?;
+    stored_in(ctx, &fruits, own).await?;
+
+    // What another server would have left.
+    let foreign = created.clone().without("metadata.resourceVersion").with("metadata.labels.by", "another-server");
+    let bytes = if on { format!("{foreign}\n").into_bytes() } else { cbor::document(&foreign.0) };
+    let key = ctx.key(&fruits, "a").await?;
+    let revision = ctx.store(&fruits).put(&key, &bytes).await?;
+    let read = ctx.get(&fruits, "a").await?;
+    let expected = foreign.with("metadata.resourceVersion", revision.to_string());
+    expect!(read == expected, "a value in {other:?} was read as {read}, not as {expected}");
+    let listed = ctx.list(&fruits, "").await?.items();
+    expect_eq!(listed.iter().map(Object::rv).collect::<Vec<u64>>(), [read.rv()], "a list with a value in {other:?}");
+    let updated = ctx.update(&fruits, &read.with("spec.zeta", 2)).await?;
+    expect_eq!(updated.0["spec"]["m"], spec["m"], "what an update did not change");
+    stored_in(ctx, &fruits, own).await?;
+    if on { watched(ctx, &fruits).await } else { Ok(()) }
+}
+
+async fn stored_in(ctx: &Ctx, fruits: &Resource, encoding: Encoding) -> Verdict {
+    let value = ctx.must_be_stored(fruits, "a").await?.value;
+    expect_eq!(decode::encoding(&value), encoding, "encoding of a stored custom resource");
+    if encoding == Encoding::Cbor {
+        cbor::sorted(&value).map_err(|fault| Stop::failed(format!("the stored CBOR: {fault}")))?;
+    }
+    ctx.count("stored values", 1);
+    Ok(())
+}
+
+async fn watched(ctx: &Ctx, fruits: &Resource) -> Verdict {
+    let path = fruits.path(Some(ctx.namespace().await?));
+    let request = Request::get(path).query("watch=true&timeoutSeconds=1").accept("application/cbor");
+    let answer = ctx.send(&request).await?;
+    expect_eq!(answer.status, 200, "a watch that asks for CBOR was answered {answer}");
+    expect_eq!(answer.header("content-type"), "application/cbor-seq", "Content-Type of a watch that asks for CBOR");
+    expect!(answer.body.starts_with(cbor::TAG), "the watch does not begin with a CBOR tag: {:?}", answer.body.get(..8));
+    Ok(())
+}
+
+const GARBAGE: &[u8] = b"no object at all";
+
+async fn corrupt_object(ctx: &Ctx) -> Verdict {
+    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    ctx.create(&fruits, &Object::new(&fruits, "good")).await?;
+    let key = ctx.key(&fruits, "bad").await?;
+    ctx.store(&fruits).put(&key, GARBAGE).await?;
+    let verdict = unreadable(ctx, &fruits, &key).await;
+    // Otherwise nobody could clear the collection.
+    if verdict.is_err() {
+        ctx.store(&fruits).delete(&key).await?;
+    }
+    verdict?;
+    until_followed(ctx, &fruits, "good").await
+}
+
+async fn unreadable(ctx: &Ctx, fruits: &Resource, key: &str) -> Verdict {
+    let get = ctx.try_get(fruits, "bad", "").await?;
+    expect!(get.is(500, "InternalError"), "a GET of what cannot be decoded was answered {get}");
+    let list = ctx.try_list(fruits, "").await?;
+    expect_eq!(list.status, 500, "a LIST with an object that cannot be decoded was answered {list}");
+    let plain = ctx.try_delete(fruits, "bad", &Value::Null).await?;
+    expect!(plain.is(500, "InternalError"), "a plain DELETE of what cannot be decoded was answered {plain}");
+    let good = ctx.try_get(fruits, "good", "").await?;
+    expect_eq!(good.status, 200, "a GET of an object beside it was answered {good}");
+    let stored = ctx.must_be_stored(fruits, "bad").await?;
+    expect_eq!(stored.value, GARBAGE, "the value after requests that failed");
+    if !gate_is_on(ctx, UNSAFE_GATE).await? {
+        return Err(Stop::Skipped { need: format!("the feature gate {UNSAFE_GATE} to be on") });
+    }
+    expect!(list.is(500, "StorageReadError"), "a LIST with an object that cannot be decoded was answered {list}");
+    let cause = &list.json()["details"]["causes"][0];
+    expect_eq!(cause["field"].as_str(), Some(key), "the key that the LIST complains of");
+
+    let force = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
+    let refused = ctx.try_delete(fruits, "good", &force).await?;
+    expect!(refused.is(422, "Invalid"), "the unsafe DELETE of an object that can be read was answered {refused}");
+    let deleted = ctx.try_delete(fruits, "bad", &force).await?;
+    expect_eq!(deleted.status, 200, "the unsafe DELETE was answered {deleted}");
+    expect!(ctx.stored(fruits, "bad").await?.is_none(), "the key is still there after the unsafe DELETE");
+    let get = ctx.try_get(fruits, "bad", "").await?;
+    expect!(get.is(404, "NotFound"), "a GET after the unsafe DELETE was answered {get}");
+    let list = ctx.list(fruits, "").await?.items();
+    expect_eq!(
+        list.iter().map(Object::name).collect::<Vec<&str>>(),
+        ["good"],
+        "names in a LIST after the unsafe DELETE"
+    );
+    Ok(())
+}

@@ -1,0 +1,261 @@
+//! Keys that are no objects, and the lease of an Event that is written again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::Level::{Extra, Should};
+use model::Resource;
+use serde_json::json;
+
+use crate::storage::layout::everything;
+use crate::support::lease_use::Times;
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CORE_EVENTS, Object};
+use suite::store::KeyValue;
+use suite::wait::{pause, until};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.other-keys",
+        place: here!(),
+        level: Should,
+        requirement: "Besides objects the store holds only compact_rev_key, and below the prefix masterleases/<ip> and \
+                      peerserverleases/<server>, each with a lease of its own, so that they go when the server dies, and \
+                      the allocation ranges of Services, without a lease.",
+        source: "kubernetes pkg/controlplane/reconcilers/lease.go, pkg/registry/core/rest/storage_core.go; apiserver \
+                 pkg/storage/etcd3/compact.go; etcd tests/robustness/coverage",
+        observed: "All keys of the store at one revision. Each must be that of a stored resource of the release, or of \
+                   a definition's custom resource, with as many parts as its scope says, or one of the known others. The \
+                   lease of masterleases is looked up: which key it holds, and for how many seconds it was granted. What \
+                   the end of a lease does is seen by storage.event-lease.",
+        by_hand: "etcdctl get --prefix '' --keys-only; etcdctl get /registry/masterleases/127.0.0.1 -w json | jq \
+                  .kvs[0].lease; etcdctl lease timetolive --keys <id in hex>",
+        profiles: &["default", "prefix"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(other_keys),
+    },
+    Check {
+        id: "storage.event-update-ttl",
+        place: here!(),
+        level: Extra,
+        requirement: "An update of an Event gives its key a fresh lease: after the reuse window another one, of the full \
+                      TTL, and the lease before does not hold the key any more.",
+        source: "apiserver pkg/storage/testing (RunTestGuaranteedUpdateWithTTL), pkg/storage/etcd3/store.go (ttlOpts)",
+        observed: "An Event is created and, after the reuse window, updated and patched: lease of the key, the seconds that \
+                   both leases were granted for and have left, and the keys they hold.",
+        by_hand: "kubectl patch event a -p '{\"count\":2}'; etcdctl get /registry/events/default/a -w json | jq \
+                  .kvs[0].lease (another one than before, if a minute has passed)",
+        profiles: &["short-events"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(event_update_ttl),
+    },
+];
+
+async fn other_keys(ctx: &Ctx) -> Verdict {
+    let prefix = format!("{}/", ctx.profile().prefix);
+    let mut rounds = ctx.rounds(format!("the store had no objects, {RANGE} or {MASTER_LEASE} that could be looked up"));
+    loop {
+        rounds.next()?;
+        servers_are_there(ctx, &prefix).await?;
+        if all_kinds(ctx, &prefix).await? {
+            return Ok(());
+        }
+        pause(LOOK_EVERY).await;
+    }
+}
+
+/// Looks at every key. No, if the store had none of a kind, or the leases ended before they were looked up.
+async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, Stop> {
+    let stored = everything(ctx).await?;
+    let known = Known::of(&ctx.table()?.iter().map(|r| &r.resource).collect::<Vec<_>>(), prefix, &stored);
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut strays = Vec::new();
+    for (_, kv) in &stored {
+        match known.kind(&kv.key) {
+            Some(kind) => *kinds.entry(kind).or_default() += 1,
+            None => strays.push(kv.key.clone()),
+        }
+    }
+    for (kind, count) in &kinds {
+        ctx.count(kind, *count);
+    }
+    if let Some(first) = strays.first() {
+        let message = format!("{} of {} keys are not known, first {first}", strays.len(), stored.len());
+        return Err(Stop::Failed { message, evidence: strays });
+    }
+    let is_whole = ["objects", MASTER_LEASE, RANGE].iter().all(|kind| kinds.contains_key(kind));
+    let mut looked_up = 0;
+    for (store, kv) in &stored {
+        match known.kind(&kv.key) {
+            Some(MASTER_LEASE) => looked_up += u64::from(master_lease(ctx, store, kv).await?),
+            Some(RANGE | COMPACTION) => expect_eq!(kv.lease, 0, "lease of {}", kv.key),
+            _ => {}
+        }
+    }
+    Ok(is_whole && looked_up > 0)
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Waits until a server has said that it lives: one that was stopped for a while was forgotten, and does so every ten
+/// seconds.
+async fn servers_are_there(ctx: &Ctx, prefix: &str) -> Verdict {
+    let below = format!("{prefix}masterleases/");
+    let limit = Duration::from_secs(30) + ctx.limit(20.0);
+    until("a server's lease that has not ended", limit, LOOK_EVERY, || async {
+        for (store, _) in ctx.ground.stores.values() {
+            for kv in store.list(&below, 0).await?.0 {
+                if kv.lease == 0 || store.lease(kv.lease).await?.ttl > 0 {
+                    return Ok(Ok(()));
+                }
+            }
+        }
+        Ok(Err(format!("none below {below}")))
+    })
+    .await
+}
+
+const MASTER_LEASE: &str = "leases of servers";
+const RANGE: &str = "allocation ranges";
+const COMPACTION: &str = "compaction keys";
+/// Seconds after which a dead server must be forgotten; the server asks for 15 (controlplane DefaultEndpointReconcilerTTL).
+const LONGEST_MASTER_LEASE: i64 = 60;
+
+/// False: key or lease ended before they were looked up.
+async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Result<bool, Stop> {
+    expect!(kv.lease != 0, "{} has no lease: it would outlive its server", kv.key);
+    let Some((store, _)) = ctx.ground.stores.get(store) else { return Ok(false) };
+    // The server writes the key every few seconds, each time with another lease.
+    let Some(now) = store.get(&kv.key, 0).await? else { return Ok(false) };
+    let lease = store.lease(now.lease).await?;
+    if lease.ttl <= 0 {
+        return Ok(false);
+    }
+    let granted = lease.granted;
+    expect!((1..=LONGEST_MASTER_LEASE).contains(&granted), "the lease of {} was granted for {granted} s", kv.key);
+    let renewed = store.get(&kv.key, 0).await?.is_some_and(|later| later.mod_rev > now.mod_rev);
+    expect!(renewed || lease.keys == [kv.key.clone()], "the lease of {} holds {:?}", kv.key, lease.keys);
+    Ok(true)
+}
+
+/// What may lie in a store.
+struct Known<'a> {
+    prefix: &'a str,
+    /// Path of a resource's keys, and how many parts follow it.
+    resources: BTreeMap<&'a str, usize>,
+    /// `<group>/<plural>` of each definition.
+    custom: BTreeSet<String>,
+}
+
+impl<'a> Known<'a> {
+    /// `prefix` ends with a slash.
+    fn of(resources: &[&'a Resource], prefix: &'a str, stored: &[(String, KeyValue)]) -> Known<'a> {
+        let definitions = format!("{prefix}apiextensions.k8s.io/customresourcedefinitions/");
+        let names = stored.iter().filter_map(|(_, kv)| kv.key.strip_prefix(&definitions)?.split_once('.'));
+        Known {
+            prefix,
+            resources: resources.iter().map(|r| (r.stored_at.as_str(), 1 + usize::from(r.namespaced))).collect(),
+            custom: names.map(|(plural, group)| format!("{group}/{plural}")).collect(),
+        }
+    }
+
+    /// None: nobody knows the key.
+    fn kind(&self, key: &str) -> Option<&'static str> {
+        if key == "compact_rev_key" {
+            return Some(COMPACTION);
+        }
+        let rest = key.strip_prefix(self.prefix)?;
+        let parts: Vec<&str> = rest.split('/').collect();
+        if parts.iter().any(|part| part.is_empty()) {
+            return None;
+        }
+        match parts[..] {
+            ["masterleases" | "peerserverleases", _] => return Some(MASTER_LEASE),
+            ["ranges", "serviceips" | "secondaryserviceips" | "servicenodeports"] => return Some(RANGE),
+            _ => {}
+        }
+        let followed_by = |n: usize| parts.len().checked_sub(n).map(|end| parts[..end].join("/"));
+        let is_object = (1..=2).any(|n| {
+            let Some(path) = followed_by(n).filter(|path| !path.is_empty()) else { return false };
+            self.resources.get(path.as_str()) == Some(&n) || self.custom.contains(&path)
+        });
+        is_object.then_some("objects")
+    }
+}
+
+async fn event_update_ttl(ctx: &Ctx) -> Verdict {
+    let times = Times::of(&ctx.profile().flags)?;
+    let window = Duration::from_secs(times.window().unsigned_abs());
+    let event = Object::new(&CORE_EVENTS, "a")
+        .with("involvedObject.namespace", ctx.namespace().await?)
+        .with("reason", "Test")
+        .with("count", 1);
+    ctx.create(&CORE_EVENTS, &event).await?;
+    let mut before = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
+    for round in 2..=3 {
+        pause(window + window / 10).await;
+        let answer = if round == 2 {
+            ctx.try_update(&CORE_EVENTS, &event.clone().with("count", round)).await?
+        } else {
+            let patch = json!({"count": round});
+            ctx.try_patch(&CORE_EVENTS, "a", suite::api::MERGE_PATCH, &patch, "").await?
+        };
+        expect_eq!(answer.status, 200, "the update of an event was answered {answer}");
+        let after = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
+        let version = ctx.version_after(&CORE_EVENTS, before.version + 1);
+        expect_eq!(after.version, version, "version of the event's key after an update");
+        expect!(after.lease != 0 && after.lease != before.lease, "the lease {:x} stayed after an update", after.lease);
+        let store = ctx.store(&CORE_EVENTS);
+        let (old, new) = (store.lease(before.lease).await?, store.lease(after.lease).await?);
+        expect_eq!(new.granted, times.granted(), "seconds for which the new lease was granted");
+        expect!(new.keys.contains(&after.key), "the new lease holds {:?}, not {}", new.keys, after.key);
+        expect!(!old.keys.contains(&after.key), "the lease before the update still holds {}", after.key);
+        expect!(new.ttl > old.ttl, "the new lease has {} s left, the old one {} s", new.ttl, old.ttl);
+        ctx.count("fresh leases", 1);
+        before = after;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use suite::object::{CONFIG_MAPS, DEFINITIONS, NODES, SERVICES};
+
+    #[test]
+    fn every_key_has_a_kind_or_is_a_stray() {
+        let kv = |key: &str| {
+            let kv = KeyValue { key: key.into(), value: vec![], create_rev: 1, mod_rev: 1, version: 1, lease: 0 };
+            ("main".to_owned(), kv)
+        };
+        let definition = kv("/r/apiextensions.k8s.io/customresourcedefinitions/fruits.example.org");
+        let stored = [definition];
+        let known = Known::of(&[&CONFIG_MAPS, &DEFINITIONS, &NODES, &SERVICES], "/r/", &stored);
+        for (key, kind) in [
+            ("compact_rev_key", Some(COMPACTION)),
+            ("/r/masterleases/10.0.0.1", Some(MASTER_LEASE)),
+            ("/r/peerserverleases/apiserver-x", Some(MASTER_LEASE)),
+            ("/r/ranges/serviceips", Some(RANGE)),
+            ("/r/configmaps/n/a", Some("objects")),
+            ("/r/services/specs/n/a", Some("objects")),
+            ("/r/minions/a", Some("objects")),
+            ("/r/example.org/fruits/n/a", Some("objects")),
+            ("/r/example.org/fruits/a", Some("objects")),
+            ("/r/apiextensions.k8s.io/customresourcedefinitions/fruits.example.org", Some("objects")),
+            ("/r/configmaps/a", None),
+            ("/r/configmaps/n/a/b", None),
+            ("/r/configmaps//a", None),
+            ("/r/minions/n/a", None),
+            ("/r/services/n/a", None),
+            ("/r/example.org/vegetables/n/a", None),
+            ("/r/health", None),
+            ("/r/ranges/other", None),
+            ("/registry/configmaps/n/a", None),
+            ("something", None),
+        ] {
+            assert_eq!(known.kind(key), kind, "{key}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Custom resources in the store: their keys, those of their definitions and API services, and their encoding.
+
+use std::time::Duration;
+
+use http::Method;
+use model::Level::Must;
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::storage::layout::{everything, sole_key};
+use judge::decode::{self, Encoding};
+use suite::api::Request;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{API_SERVICES, CONFIG_MAPS, DEFINITIONS, Object, config_map};
+use suite::{expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.cr-key",
+        place: here!(),
+        level: Must,
+        requirement: "A custom resource lives under <etcd-prefix>/<group>/<plural>/<namespace>/<name>, its definition \
+                      under <etcd-prefix>/apiextensions.k8s.io/customresourcedefinitions/<plural>.<group>, and the \
+                      group's APIService under <etcd-prefix>/apiregistration.k8s.io/apiservices/<version>.<group>.",
+        source: "apiextensions-apiserver pkg/apiserver/customresource_handler.go (ResourcePrefix is group/plural), \
+                 pkg/cmd/server/options/options.go; kubernetes test/integration/etcd/data.go",
+        observed: "A namespaced and a cluster-scoped definition are made, an object of each, and the APIService that \
+                   the server makes from them is awaited. The whole store is read: each of the five \
+                   must be held by its key and by no other.",
+        by_hand: "kubectl apply -f a CustomResourceDefinition fruits.example.org and a Fruit apple; etcdctl get --prefix \
+                  /registry/ --keys-only | grep example.org (must show /registry/example.org/fruits/default/apple, \
+                  /registry/apiextensions.k8s.io/customresourcedefinitions/fruits.example.org and \
+                  /registry/apiregistration.k8s.io/apiservices/v1.example.org)",
+        profiles: &["default", "prefix"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(cr_key),
+    },
+    Check {
+        id: "storage.cr-always-json",
+        place: here!(),
+        level: Must,
+        requirement: "Custom resources are stored as JSON whatever --storage-media-type says.",
+        source: "apiextensions-apiserver pkg/apiserver/customresource_handler.go (unstructuredNegotiatedSerializer); \
+                 KEP-4222 for the gate CBORServingAndStorage, with which it is CBOR",
+        observed: "Custom objects posted as JSON and as YAML, then changed by a PUT, are JSON in the store and hold what \
+                   was sent, while a ConfigMap of the same profile has the encoding of the flag.",
+        by_hand: "kubectl apply -f a Fruit apple; etcdctl get /registry/example.org/fruits/default/apple \
+                  --print-value-only | head -c 1 (must show {)",
+        profiles: &["default", "json", "yaml"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(cr_always_json),
+    },
+];
+
+const YAML: &str = "application/yaml";
+/// With this gate the server stores custom resources as CBOR.
+pub(crate) const CBOR_GATE: &str = "CBORServingAndStorage";
+
+async fn cr_key(ctx: &Ctx) -> Verdict {
+    let prefix = &ctx.profile().prefix;
+    let namespace = ctx.namespace().await?;
+    let group = group_of(ctx);
+    let fruits = ctx.define(&group, "fruits", "Fruit").await?;
+    let baskets = define_in_cluster(ctx, &group, "baskets", "Basket").await?;
+    let apple = ctx.create(&fruits, &Object::new(&fruits, "apple")).await?;
+    let basket = ctx.create(&baskets, &Object::new(&baskets, "big")).await?;
+    let definitions = "apiextensions.k8s.io/customresourcedefinitions";
+    let api_service = api_service(ctx, &format!("v1.{group}")).await?;
+    let expected = [
+        (apple, format!("{prefix}/{group}/fruits/{namespace}/apple")),
+        (basket, format!("{prefix}/{group}/baskets/big")),
+        (ctx.get(&DEFINITIONS, &format!("fruits.{group}")).await?, format!("{prefix}/{definitions}/fruits.{group}")),
+        (ctx.get(&DEFINITIONS, &format!("baskets.{group}")).await?, format!("{prefix}/{definitions}/baskets.{group}")),
+        (api_service, format!("{prefix}/apiregistration.k8s.io/apiservices/v1.{group}")),
+    ];
+    let stored = everything(ctx).await?;
+    for (object, key) in &expected {
+        sole_key(&stored, object, key).map_err(Stop::failed)?;
+    }
+    ctx.count("objects located", expected.len() as u64);
+    Ok(())
+}
+
+/// A group that no other case defines.
+fn group_of(ctx: &Ctx) -> String {
+    format!("{}.example.org", ctx.slug())
+}
+
+async fn define_in_cluster(ctx: &Ctx, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
+    let definition = Object::new(&DEFINITIONS, &format!("{plural}.{group}")).with(
+        "spec",
+        json!({
+            "group": group,
+            "scope": "Cluster",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        }),
+    );
+    ctx.create(&DEFINITIONS, &definition).await?;
+    let resource = Resource {
+        group: group.into(),
+        version: "v1".into(),
+        plural: plural.into(),
+        kind: kind.into(),
+        namespaced: false,
+        stored_at: format!("{group}/{plural}"),
+    };
+    ctx.wait_until_served(&resource).await?;
+    Ok(resource)
+}
+
+/// The APIService that the server makes for a definition's group by itself, a moment later.
+async fn api_service(ctx: &Ctx, name: &str) -> Result<Object, Stop> {
+    let what = format!("the APIService {name}");
+    suite::wait::until(&what, ctx.limit(30.0), Duration::from_millis(50), || async {
+        let answer = ctx.try_get(&API_SERVICES, name, "").await?;
+        Ok(if answer.is_success() { Ok(answer.object()?) } else { Err(answer.to_string()) })
+    })
+    .await
+}
+
+async fn cr_always_json(ctx: &Ctx) -> Verdict {
+    let fruits = ctx.define(&group_of(ctx), "fruits", "Fruit").await?;
+    let content = json!({"sweet": true, "grams": 182, "price": 0.25, "name": "Äpfel\n", "of": [{"a": null}, "b"]});
+    let apple = ctx.create(&fruits, &Object::new(&fruits, "apple").with("spec", content.clone())).await?;
+    custom_value(ctx, &fruits, "apple", &content).await?;
+
+    let yaml = format!(
+        "apiVersion: {}\nkind: Fruit\nmetadata:\n  name: pear\nspec:\n  sweet: no idea\n",
+        fruits.api_version()
+    );
+    let path = fruits.path(Some(ctx.namespace().await?));
+    let answer = ctx.send(&Request::new(Method::POST, path).body(YAML, yaml)).await?;
+    expect_eq!(answer.status, 201, "status of a POST in YAML, answered {answer}");
+    custom_value(ctx, &fruits, "pear", &json!({"sweet": "no idea"})).await?;
+
+    let changed = json!({"sweet": false});
+    ctx.update(&fruits, &apple.with("spec", changed.clone())).await?;
+    custom_value(ctx, &fruits, "apple", &changed).await?;
+    ctx.count("custom values", 3);
+
+    // Without this a server that ignores the flag would pass.
+    ctx.create(&CONFIG_MAPS, &config_map("built-in")).await?;
+    let stored = ctx.must_be_stored(&CONFIG_MAPS, "built-in").await?;
+    let flag = ctx.profile().flags.get("storage-media-type").map(String::as_str);
+    expect_eq!(decode::encoding(&stored.value), encoding_of(flag), "encoding of a ConfigMap with the flag {flag:?}");
+    Ok(())
+}
+
+async fn custom_value(ctx: &Ctx, resource: &Resource, name: &str, spec: &Value) -> Verdict {
+    let stored = ctx.must_be_stored(resource, name).await?;
+    if decode::encoding(&stored.value) == Encoding::Cbor && gate_is_on(ctx, CBOR_GATE).await? {
+        return Err(Stop::Skipped { need: format!("the feature gate {CBOR_GATE} to be off") });
+    }
+    custom_fault(&stored.value, spec).map_err(|fault| Stop::failed(format!("{}: {fault}", stored.key)))
+}
+
+/// That a custom resource's value is JSON and holds this spec.
+fn custom_fault(value: &[u8], spec: &Value) -> Result<(), String> {
+    if value.first() != Some(&b'{') {
+        let start = String::from_utf8_lossy(&value[..value.len().min(12)]).into_owned();
+        return Err(format!("the value must be JSON, but is {:?} and begins with {start:?}", decode::encoding(value)));
+    }
+    let parsed: Value = serde_json::from_slice(value).map_err(|error| format!("the value is no JSON: {error}"))?;
+    if &parsed["spec"] == spec {
+        return Ok(());
+    }
+    Err(format!("the stored spec is {}, must be {spec}", parsed["spec"]))
+}
+
+fn encoding_of(media_type: Option<&str>) -> Encoding {
+    match media_type {
+        Some("application/json") => Encoding::Json,
+        Some(YAML) => Encoding::Yaml,
+        _ => Encoding::Protobuf,
+    }
+}
+
+/// Whether the server says that a feature gate is on.
+pub(crate) async fn gate_is_on(ctx: &Ctx, gate: &str) -> anyhow::Result<bool> {
+    let answer = ctx.send(&Request::get("/metrics").accept("text/plain")).await?;
+    Ok(gate_in(&String::from_utf8_lossy(&answer.body), gate))
+}
+
+/// Looks for `kubernetes_feature_enabled{name="GATE",stage="…"} 1`.
+fn gate_in(metrics: &str, gate: &str) -> bool {
+    let start = format!("kubernetes_feature_enabled{{name=\"{gate}\",");
+    metrics.lines().any(|line| line.starts_with(&start) && line.ends_with(" 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_json_with_the_sent_content_is_accepted() {
+        let spec = json!({"a": 1});
+        assert_eq!(custom_fault(b"{\"spec\":{\"a\":1}}\n", &spec), Ok(()));
+        for (value, part) in [
+            (&b"k8s\0\x0a\x02v1"[..], "Protobuf"),
+            (b"spec:\n  a: 1\n", "Yaml"),
+            (b"\xd9\xd9\xf7\xa0", "Cbor"),
+            (b"k8s:enc:aescbc:v1:k:", "Encrypted"),
+            (b"", "Empty"),
+            // YAML's flow style begins like JSON.
+            (b"{spec: {a: 1}}", "no JSON"),
+            (b"{\"spec\":{\"a\":1}", "no JSON"),
+            (b"{\"spec\":{\"a\":2}}", "must be {\"a\":1}"),
+            (b"{\"spec\":{\"a\":1.0}}", "must be {\"a\":1}"),
+            (b"{}", "the stored spec is null"),
+        ] {
+            let error = custom_fault(value, &spec).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_gate_is_read_from_the_metrics() {
+        let metrics = "# TYPE kubernetes_feature_enabled gauge\n\
+                       kubernetes_feature_enabled{name=\"CBORServingAndStorage\",stage=\"ALPHA\"} 0\n\
+                       kubernetes_feature_enabled{name=\"WatchList\",stage=\"BETA\"} 1\n";
+        assert!(!gate_in(metrics, CBOR_GATE));
+        assert!(gate_in(metrics, "WatchList"));
+        assert!(!gate_in(metrics, "Watch"));
+        assert!(gate_in(&metrics.replace("} 0", "} 1"), CBOR_GATE));
+    }
+}

@@ -1,0 +1,264 @@
+//! What `--etcd-prefix` and `--etcd-servers-overrides` do to the place of keys.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, anyhow};
+use model::Action;
+use model::Level::Must;
+use model::Resource;
+use serde_json::json;
+
+use crate::storage::layout::everything;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, Object, SERVICES, config_map};
+use suite::store::Store;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.etcd-prefix",
+        place: here!(),
+        level: Must,
+        requirement: "With --etcd-prefix every key lies below that prefix and none below /registry; a missing leading or \
+                      an additional trailing slash in the flag gives the same keys.",
+        source: "apiserver pkg/storage/etcd3/store.go (New: path.Join(\"/\", prefix)), pkg/server/options/etcd.go",
+        observed: "On a profile with --etcd-prefix=/dev/20230902/0952 all keys of the store are read; then the server is \
+                   restarted with the flag without its first slash, and with one more at its end, and must find the \
+                   old objects and write new ones beside them. compact_rev_key is the one key outside: it belongs to \
+                   the etcd, not to a prefix (pkg/storage/etcd3/compact.go).",
+        by_hand: "kube-apiserver --etcd-prefix=/dev/20230902/0952 …; etcdctl get --prefix '' --keys-only | grep -v \
+                  ^/dev/20230902/0952/ (must show nothing but compact_rev_key)",
+        profiles: &["prefix"],
+        // The slashes need control as well; without it the check is skipped after the part that needs none.
+        requires: Requires::OwnCluster(&[Requirement::Exclusive]),
+        run: scenario!(etcd_prefix),
+    },
+    Check {
+        id: "storage.etcd-servers-overrides",
+        place: here!(),
+        level: Must,
+        requirement: "--etcd-servers-overrides=/events#URL puts events into that etcd only and everything else into the \
+                      other only, and the resource versions of events are revisions of their own etcd.",
+        source: "apiserver pkg/server/options/etcd.go, pkg/server/storage/storage_factory.go (SetEtcdLocation)",
+        observed: "Events through both API groups, a ConfigMap and a Lease are created; all keys of both stores are read \
+                   and sorted; resource versions of objects and of lists are compared with the revisions of the store \
+                   that must hold them.",
+        by_hand: "kube-apiserver --etcd-servers=A --etcd-servers-overrides=/events#B …; etcdctl --endpoints=B get \
+                  --prefix '' --keys-only (only /registry/events/…); etcdctl --endpoints=A get --prefix \
+                  /registry/events/ (nothing)",
+        profiles: &["split-events"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(etcd_servers_overrides),
+    },
+];
+
+/// Where the server keeps the revision of the last compaction; each etcd has it, whatever the prefix.
+const COMPACTION: &str = "compact_rev_key";
+
+async fn etcd_prefix(ctx: &Ctx) -> Verdict {
+    let prefix = ctx.profile().prefix.clone();
+    let namespace = ctx.namespace().await?;
+    let service = Object::new(&SERVICES, "kube-dns").with("spec.ports", json!([{"port": 53}]));
+    ctx.create(&SERVICES, &service).await?;
+    ctx.create(&CONFIG_MAPS, &config_map("first")).await?;
+    no_strays(ctx, &prefix).await?;
+    for key in [format!("services/specs/{namespace}/kube-dns"), format!("configmaps/{namespace}/first")] {
+        let key = format!("{prefix}/{key}");
+        expect!(ctx.store(&CONFIG_MAPS).get(&key, 0).await?.is_some(), "the store has no key {key}");
+    }
+    let spelled = [prefix.trim_start_matches('/').to_owned(), format!("{prefix}/")];
+    let verdict = same_keys(ctx, &prefix, &spelled).await;
+    // Also after a failure: the profile is used by others.
+    let restored = set_prefix(ctx, &prefix).await;
+    verdict.and(restored)
+}
+
+/// Restarts the server with each spelling of the prefix; old objects must be found and new ones lie beside them.
+async fn same_keys(ctx: &Ctx, prefix: &str, spelled: &[String]) -> Verdict {
+    let namespace = ctx.namespace().await?;
+    let old = ctx.get(&CONFIG_MAPS, "first").await?;
+    for (n, flag) in spelled.iter().enumerate() {
+        set_prefix(ctx, flag).await?;
+        let answer = ctx.try_get(&CONFIG_MAPS, "first", "").await?;
+        expect!(answer.is_success(), "with --etcd-prefix={flag} an object made before is answered {answer}");
+        expect_eq!(answer.object()?, old, "with --etcd-prefix={flag} an object made before");
+        let name = format!("spelled-{n}");
+        ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
+        let key = format!("{prefix}/configmaps/{namespace}/{name}");
+        let stored = ctx.store(&CONFIG_MAPS).get(&key, 0).await?;
+        expect!(stored.is_some(), "with --etcd-prefix={flag} the store has no key {key}");
+        no_strays(ctx, prefix).await?;
+        ctx.count("spellings of the prefix", 1);
+    }
+    Ok(())
+}
+
+async fn set_prefix(ctx: &Ctx, flag: &str) -> Verdict {
+    let flags = BTreeMap::from([("etcd-prefix".to_owned(), flag.to_owned())]);
+    ctx.control("kube-apiserver", Action::Restart { flags }).await
+}
+
+async fn no_strays(ctx: &Ctx, prefix: &str) -> Verdict {
+    let stored = everything(ctx).await?;
+    let keys: Vec<&str> = stored.iter().map(|(_, kv)| kv.key.as_str()).collect();
+    ctx.count("keys looked at", keys.len() as u64);
+    none_but(&keys, &format!("{prefix}/"))
+}
+
+/// Fails unless all keys lie below `root`, which ends with a slash.
+fn none_but(keys: &[&str], root: &str) -> Verdict {
+    let strays = strays(keys, root);
+    let Some(first) = strays.first() else { return Ok(()) };
+    let message = format!("{} of {} keys are not below {root}, first {first}", strays.len(), keys.len());
+    Err(Stop::Failed { message, evidence: strays.into_iter().map(str::to_owned).collect() })
+}
+
+fn strays<'a>(keys: &[&'a str], root: &str) -> Vec<&'a str> {
+    let stray = |key: &&str| key.strip_prefix(root).is_none_or(|rest| rest.is_empty() || rest.starts_with('/'));
+    keys.iter().copied().filter(|key| *key != COMPACTION && stray(key)).collect()
+}
+
+async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
+    let events = &ctx.profile().store_for("", "events").name;
+    let main = &ctx.profile().stores[0].name;
+    if events == main {
+        return Err(anyhow!("the profile `{}` has no store of its own for events", ctx.profile().name).into());
+    }
+    let made = make_some(ctx).await?;
+    let stored = everything(ctx).await?;
+    for (key, rv, in_events) in &made {
+        let (right, wrong) = if *in_events { (events, main) } else { (main, events) };
+        let found = stored.iter().find(|(store, kv)| store == right && kv.key == *key);
+        let Some((_, kv)) = found else {
+            return Err(Stop::failed(format!("the store `{right}` has no key {key}")));
+        };
+        expect_eq!(kv.mod_rev.cast_unsigned(), *rv, "mod_revision of {key} in `{right}` and its resourceVersion");
+        expect!(!stored.iter().any(|(store, kv)| store == wrong && kv.key == *key), "`{wrong}` has the key {key} too");
+    }
+    let keys: Vec<(&str, &str)> = stored.iter().map(|(store, kv)| (store.as_str(), kv.key.as_str())).collect();
+    let wrong = missorted(&keys, events, &format!("{}/events/", ctx.profile().prefix));
+    expect!(wrong.is_empty(), "{} of {} keys are in the wrong store: {}", wrong.len(), keys.len(), wrong.join(", "));
+    ctx.count("keys looked at", keys.len() as u64);
+    list_revisions(ctx).await
+}
+
+/// Key, resource version, and whether it must be in the store of the events.
+async fn make_some(ctx: &Ctx) -> Result<Vec<(String, u64, bool)>, Stop> {
+    let namespace = ctx.namespace().await?;
+    let core = Object::new(&CORE_EVENTS, "core").with("involvedObject.namespace", namespace).with("reason", "Seen");
+    let newer = Object::new(&EVENTS, "newer")
+        .with("regarding.namespace", namespace)
+        .with("eventTime", "2024-01-01T00:00:00.000000Z")
+        .with("action", "Look")
+        .with("reason", "Seen")
+        .with("type", "Normal")
+        .with("reportingController", "archproof.example/layout")
+        .with("reportingInstance", "layout");
+    let mut made = Vec::new();
+    for (resource, object, in_events) in [
+        (&CORE_EVENTS, core, true),
+        (&EVENTS, newer, true),
+        (&CONFIG_MAPS, config_map("a"), false),
+        (&LEASES, Object::new(&LEASES, "a"), false),
+    ] {
+        let object = ctx.create(resource, &object).await?;
+        made.push((ctx.key(resource, object.name()).await?, object.rv(), in_events));
+    }
+    // The revision of an update comes from the same store.
+    let event = ctx.get(&CORE_EVENTS, "core").await?.with("count", 2);
+    made[0].1 = ctx.update(&CORE_EVENTS, &event).await?.rv();
+    ctx.count("objects located", made.len() as u64);
+    Ok(made)
+}
+
+/// `STORE KEY` of each key that is in the wrong store: an event outside `events`, or anything else inside.
+fn missorted(keys: &[(&str, &str)], events: &str, root: &str) -> Vec<String> {
+    let wrong = keys.iter().filter(|(store, key)| {
+        let is_event = strays(&[key], root).is_empty();
+        *key != COMPACTION && is_event != (*store == events)
+    });
+    wrong.map(|(store, key)| format!("{store} {key}")).collect()
+}
+
+/// A list's resource version is a revision that its own store had meanwhile.
+async fn list_revisions(ctx: &Ctx) -> Verdict {
+    let (events, main) = (ctx.store(&CORE_EVENTS), ctx.store(&CONFIG_MAPS));
+    let mut rounds = ctx.rounds("both stores were at the same revision, so that they cannot be told apart");
+    for (resource, store, other) in
+        [(&CORE_EVENTS, events, main), (&EVENTS, events, main), (&CONFIG_MAPS, main, events), (&LEASES, main, events)]
+    {
+        while !has_own_revision(ctx, resource, store, other).await? {
+            // Another write takes the two apart.
+            let count = 3 + rounds.next()?;
+            let event = ctx.get(&CORE_EVENTS, "core").await?.with("count", count);
+            ctx.update(&CORE_EVENTS, &event).await?;
+        }
+    }
+    Ok(())
+}
+
+/// No, if the other store was at one of the revisions that the list may have.
+async fn has_own_revision(ctx: &Ctx, resource: &Resource, store: &Store, other: &Store) -> Result<bool, Stop> {
+    let others = revision(other).await?;
+    let before = revision(store).await?;
+    let rv = ctx.list(resource, "").await?.rv();
+    let after = revision(store).await?;
+    let elsewhere = revision(other).await?;
+    if before <= elsewhere && others <= after {
+        return Ok(false);
+    }
+    expect!(
+        (before..=after).contains(&rv),
+        "a list of {} has resourceVersion {rv}; its store was at {before} before and {after} after, the other one at \
+         {others} to {elsewhere}",
+        resource.plural
+    );
+    Ok(true)
+}
+
+async fn revision(store: &Store) -> anyhow::Result<u64> {
+    u64::try_from(store.revision().await?).context("etcd has a negative revision")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_outside_the_prefix_are_found() {
+        let root = "/dev/1/";
+        let good = ["/dev/1/configmaps/n/a", "/dev/1/masterleases/127.0.0.1", COMPACTION];
+        assert!(strays(&good, root).is_empty());
+        for bad in [
+            "/registry/configmaps/n/a",
+            "dev/1/configmaps/n/a",
+            "/dev/1//configmaps/n/a",
+            "//dev/1/configmaps/n/a",
+            "/dev/12/configmaps/n/a",
+            "/dev/1configmaps/n/a",
+            "/dev/1/",
+            "/dev/1",
+            "/compact_rev_key",
+        ] {
+            let keys = [good[0], bad, good[2]];
+            assert_eq!(strays(&keys, root), [bad]);
+            assert!(matches!(none_but(&keys, root), Err(Stop::Failed { .. })));
+        }
+    }
+    #[test]
+    fn a_key_in_the_wrong_store_is_found() {
+        let good = [
+            ("main", "/registry/configmaps/n/a"),
+            ("main", "/registry/eventsources/n/a"),
+            ("main", COMPACTION),
+            ("events", "/registry/events/n/a"),
+            ("events", COMPACTION),
+        ];
+        assert!(missorted(&good, "events", "/registry/events/").is_empty());
+        for bad in [("main", "/registry/events/n/b"), ("events", "/registry/leases/n/a"), ("events", "/events/n/a")] {
+            let keys = [good.as_slice(), &[bad]].concat();
+            assert_eq!(missorted(&keys, "events", "/registry/events/"), [format!("{} {}", bad.0, bad.1)]);
+        }
+    }
+}

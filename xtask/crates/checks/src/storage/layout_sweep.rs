@@ -1,0 +1,463 @@
+//! One sweep over all that the server serves: every persisted resource is created, found, decoded and removed, and
+//! what is not persisted leaves nothing behind. Which keys and versions are right is in the release's table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use http::Method;
+use model::Level::Should;
+use model::{Resource, StoredResource};
+use serde_json::{Value, json};
+
+use crate::storage::layout::{everything, sole_key};
+use crate::storage::layout_table;
+use judge::decode;
+use suite::api::{MERGE_PATCH, Request};
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, DEFINITIONS, EVENTS, NAMESPACES, Object, PODS, config_map};
+use suite::store::KeyValue;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.gvr-sweep",
+    place: here!(),
+    level: Should,
+    requirement: "Every persisted resource that discovery names is in the release's table, a create of it makes its one \
+                  key with its stored version, a delete removes that, and what is not persisted stores nothing.",
+    source: "kubernetes test/integration/etcd/etcd_storage_path_test.go, data.go, etcd_cross_group_test.go",
+    observed: "Discovery and table must name the same persisted resources (create and list), and the same key is \
+               shared only by resources that are stored as one kind, which is then seen through both. The stub of each \
+               row is created; in the whole store its key, and no other, may bear its name or hold its uid; apiVersion \
+               and kind are decoded there. Then each is deleted, freed of finalizers, and its key must be gone. A custom \
+               resource with the plural and the name of a built-in object has a key of its own. Everything that can \
+               only be created (reviews, bindings, evictions, tokens) is posted: no key may appear in the namespace and \
+               none that holds such a kind.",
+    by_hand: "kubectl api-resources --verbs=create,list; create one of each; etcdctl get --prefix '' --keys-only; \
+              kubectl auth can-i get pods; the same etcdctl get again",
+    profiles: &["default"],
+    requires: Requires::OwnCluster(&[]),
+    run: scenario!(sweep),
+}];
+
+const AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// Requests at the same time.
+const AT_ONCE: usize = 8;
+
+async fn sweep(ctx: &Ctx) -> Verdict {
+    let served = served(ctx).await?;
+    let rows = ctx.table()?;
+    none_of(&table_faults(rows, &served.persisted), "The table and discovery do not agree")?;
+    let made = create_all(ctx, rows).await?;
+    in_their_places(ctx, &made).await?;
+    one_object_through_both_views(ctx).await?;
+    own_key_for_a_custom_namesake(ctx).await?;
+    remove_all(ctx, &made).await?;
+    virtual_resources(ctx, &served.created_only).await
+}
+
+/// What discovery names, as `GROUP/VERSION/PLURAL` or `GROUP/VERSION/PLURAL/SUBRESOURCE`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Served {
+    /// What can be created and listed.
+    persisted: BTreeSet<String>,
+    /// What can be created and nothing else.
+    created_only: BTreeSet<String>,
+}
+
+async fn served(ctx: &Ctx) -> anyhow::Result<Served> {
+    let mut all = Served::default();
+    for path in ["/api", "/apis"] {
+        let answer = ctx.send(&Request::get(path).accept(AGGREGATED_DISCOVERY)).await?;
+        let found = read_discovery(&answer.object().with_context(|| format!("discovery at {path}"))?.0);
+        if found.persisted.is_empty() {
+            bail!("discovery at {path} names no resource: {answer}");
+        }
+        all.persisted.extend(found.persisted);
+        all.created_only.extend(found.created_only);
+    }
+    Ok(all)
+}
+
+/// Reads an APIGroupDiscoveryList.
+fn read_discovery(discovery: &Value) -> Served {
+    let list = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut found = Served::default();
+    for group in list(discovery, "items") {
+        let name = text(&group["metadata"]["name"]);
+        // A group of somebody's CustomResourceDefinition is in no table.
+        if name.contains('.') && !name.ends_with(".k8s.io") {
+            continue;
+        }
+        for version in list(&group, "versions") {
+            for resource in list(&version, "resources") {
+                let place = format!("{name}/{}/{}", text(&version["version"]), text(&resource["resource"]));
+                found.note(place.clone(), &list(&resource, "verbs"));
+                for sub in list(&resource, "subresources") {
+                    found.note(format!("{place}/{}", text(&sub["subresource"])), &list(&sub, "verbs"));
+                }
+            }
+        }
+    }
+    found
+}
+
+impl Served {
+    fn note(&mut self, place: String, verbs: &[Value]) {
+        if verbs == [json!("create")] {
+            self.created_only.insert(place);
+        } else if ["create", "list"].iter().all(|verb| verbs.contains(&json!(verb))) {
+            self.persisted.insert(place);
+        }
+    }
+}
+
+/// Where the table and discovery differ, and rows that would share a key without being one kind.
+fn table_faults(rows: &[StoredResource], persisted: &BTreeSet<String>) -> Vec<String> {
+    let name = |r: &Resource| format!("{}/{}/{}", r.group, r.version, r.plural);
+    let known: BTreeSet<String> = rows.iter().map(|row| name(&row.resource)).collect();
+    let lacking = persisted.difference(&known).map(|place| format!("{place} is served, and the table lacks it"));
+    let gone = known.difference(persisted).map(|place| format!("{place} is in the table and not served"));
+    let mut places: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for row in rows {
+        places.entry(&row.resource.stored_at).or_default().insert(&row.stored_as);
+    }
+    let shared = places.iter().filter(|(_, kinds)| kinds.len() > 1);
+    let shared = shared.map(|(place, kinds)| format!("different kinds are stored at {place}: {kinds:?}"));
+    lacking.chain(gone).chain(shared).collect()
+}
+
+/// A row's object as its create was answered.
+struct Made<'a> {
+    row: &'a StoredResource,
+    object: Object,
+    key: String,
+}
+
+async fn create_all<'a>(ctx: &'a Ctx, rows: &'a [StoredResource]) -> Result<Vec<Made<'a>>, Stop> {
+    let tasks: Vec<_> = rows.iter().map(|row| Box::pin(create_one(ctx, row))).collect();
+    let made: Vec<Made<'_>> = stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await?;
+    ctx.count("resources", made.len() as u64);
+    Ok(made)
+}
+
+async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Made<'a>, Stop> {
+    let stub = layout_table::own_stub(ctx, row).await?;
+    let answer = ctx.try_create(&row.resource, &stub).await?;
+    expect_eq!(answer.status, 201, "status of a create of {}, answered {answer}", row.resource.plural);
+    let object = answer.object()?;
+    let key = ctx.key(&row.resource, object.name()).await?;
+    Ok(Made { row, object, key })
+}
+
+async fn in_their_places(ctx: &Ctx, made: &[Made<'_>]) -> Verdict {
+    let stored = everything(ctx).await?;
+    let faults: Vec<String> = made.iter().filter_map(|made| place_fault(made, &stored)).collect();
+    none_of(&faults, "resources are not stored as the table says")
+}
+
+/// What is wrong with the keys of one object.
+fn place_fault(made: &Made<'_>, stored: &[(String, KeyValue)]) -> Option<String> {
+    let Made { row, object, key } = made;
+    let plural = &row.resource.plural;
+    if let Err(fault) = sole_key(stored, object, key) {
+        return Some(format!("{plural}: {fault}"));
+    }
+    let named = |kv: &&KeyValue| kv.key.split('/').any(|part| part == object.name()) && kv.key != *key;
+    if let Some(second) = stored.iter().map(|(_, kv)| kv).find(named) {
+        return Some(format!("{plural}: beside {key} there is {}", second.key));
+    }
+    let value = stored.iter().find(|(_, kv)| kv.key == *key).map(|(_, kv)| kv.value.as_slice());
+    match decode::stored_kind(value.unwrap_or_default()) {
+        Ok(kind) if kind == row.stored_as => None,
+        Ok(kind) => Some(format!("{key} holds a {kind}, must be {}", row.stored_as)),
+        Err(error) => Some(format!("{key}: {error}")),
+    }
+}
+
+/// Events are one kind that two groups serve: what is created through one must be there through the other.
+async fn one_object_through_both_views(ctx: &Ctx) -> Verdict {
+    for (group, other) in [("", &*EVENTS), ("events.k8s.io", &*CORE_EVENTS)] {
+        let row = layout_table::row(ctx, group, "events")?;
+        let name = layout_table::own_stub(ctx, row).await?.name().to_owned();
+        let seen = ctx.get(&row.resource, &name).await?;
+        let through = ctx.try_get(other, &name, "").await?;
+        expect_eq!(through.status, 200, "status of a GET of an event of `{group}` through `{}`", other.group);
+        let through = through.object()?;
+        expect_eq!(through.uid(), seen.uid(), "uid of the event {name} through `{}`", other.group);
+    }
+    Ok(())
+}
+
+/// A custom resource called configmaps, with an object of the same namespace and name as a ConfigMap.
+async fn own_key_for_a_custom_namesake(ctx: &Ctx) -> Verdict {
+    let custom = ctx.define(&format!("{}.example", ctx.slug()), "configmaps", "ConfigMap").await?;
+    let built_in = ctx.create(&CONFIG_MAPS, &config_map("namesake")).await?;
+    let namesake = ctx.create(&custom, &Object::new(&custom, "namesake")).await?;
+    let stored = everything(ctx).await?;
+    sole_key(&stored, &built_in, &ctx.key(&CONFIG_MAPS, "namesake").await?).map_err(Stop::failed)?;
+    sole_key(&stored, &namesake, &ctx.key(&custom, "namesake").await?).map_err(Stop::failed)
+}
+
+async fn remove_all(ctx: &Ctx, made: &[Made<'_>]) -> Verdict {
+    let tasks: Vec<_> = made.iter().map(|made| Box::pin(remove(ctx, made))).collect();
+    stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
+}
+
+async fn remove(ctx: &Ctx, made: &Made<'_>) -> Verdict {
+    let Made { row, object, key } = made;
+    let resource = &row.resource;
+    let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
+    let answer = ctx.try_delete(resource, object.name(), &options).await?;
+    expect!(answer.is_success(), "the delete of {key} was answered {answer}");
+    free(ctx, resource, &Object(answer.json())).await?;
+    let store = ctx.store(resource);
+    if resource != &*DEFINITIONS {
+        let held = store.get(key, 0).await?;
+        expect!(held.is_none(), "{key} is still there after its delete was answered {}", answer.status);
+        return Ok(());
+    }
+    // Its objects go first, after the answer.
+    let what = format!("{key} to be gone");
+    let gone = suite::wait::until(&what, ctx.limit(30.0), Duration::from_millis(50), || async {
+        let held = store.get(key, 0).await?;
+        Ok(held.map_or(Ok(()), |kv| Err(format!("it is there at revision {}", kv.mod_rev))))
+    });
+    match gone.await {
+        Err(Stop::TimedOut { what }) => Err(Stop::failed(format!("a deleted object keeps its key: {what}"))),
+        other => other,
+    }
+}
+
+/// Takes off the finalizers for which no controller runs here. The server itself handles that of a definition.
+async fn free(ctx: &Ctx, resource: &Resource, deleted: &Object) -> Verdict {
+    if resource == &*NAMESPACES {
+        let body = deleted.clone().with("spec.finalizers", json!([]));
+        let path = format!("{}/finalize", object_path(resource, "", deleted.name()));
+        let answer = ctx.send(&Request::new(Method::PUT, path).json(&body.0)).await?;
+        expect!(answer.is_success(), "finalize of the namespace {} was answered {answer}", deleted.name());
+    } else if deleted.0["metadata"]["finalizers"].is_array() && resource != &*DEFINITIONS {
+        let patch = json!({"metadata": {"finalizers": null}});
+        let answer = ctx.try_patch(resource, deleted.name(), MERGE_PATCH, &patch, "").await?;
+        expect!(answer.is_success(), "taking finalizers off {} was answered {answer}", deleted.name());
+    }
+    Ok(())
+}
+
+/// A request for something that is only created: its place in discovery, the path below the group's root with {ns}, and
+/// the body without its type.
+struct Virtual {
+    place: &'static str,
+    path: &'static str,
+    kind: &'static str,
+    version: &'static str,
+    body: &'static str,
+}
+
+const ATTRIBUTES: &str =
+    r#"{"spec": {"user": "somebody", "resourceAttributes": {"namespace": "{ns}", "verb": "get", "resource": "pods"}}}"#;
+
+/// Pods `one` and `two` and the service account `account` are made before.
+const VIRTUAL: &[Virtual] = &[
+    Virtual {
+        place: "/v1/bindings",
+        path: "/api/v1/namespaces/{ns}/bindings",
+        kind: "Binding",
+        version: "v1",
+        body: r#"{"metadata": {"name": "one"}, "target": {"kind": "Node", "name": "none"}}"#,
+    },
+    Virtual {
+        place: "/v1/pods/binding",
+        path: "/api/v1/namespaces/{ns}/pods/two/binding",
+        kind: "Binding",
+        version: "v1",
+        body: r#"{"metadata": {"name": "two"}, "target": {"kind": "Node", "name": "none"}}"#,
+    },
+    Virtual {
+        place: "/v1/pods/eviction",
+        path: "/api/v1/namespaces/{ns}/pods/two/eviction",
+        kind: "Eviction",
+        version: "policy/v1",
+        body: r#"{"metadata": {"name": "two"}, "deleteOptions": {"gracePeriodSeconds": 0}}"#,
+    },
+    Virtual {
+        place: "/v1/serviceaccounts/token",
+        path: "/api/v1/namespaces/{ns}/serviceaccounts/account/token",
+        kind: "TokenRequest",
+        version: "authentication.k8s.io/v1",
+        body: r#"{"spec": {"audiences": ["nobody"]}}"#,
+    },
+    Virtual {
+        place: "authentication.k8s.io/v1/selfsubjectreviews",
+        path: "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        kind: "SelfSubjectReview",
+        version: "authentication.k8s.io/v1",
+        body: "{}",
+    },
+    Virtual {
+        place: "authentication.k8s.io/v1/tokenreviews",
+        path: "/apis/authentication.k8s.io/v1/tokenreviews",
+        kind: "TokenReview",
+        version: "authentication.k8s.io/v1",
+        body: r#"{"spec": {"token": "nobody's"}}"#,
+    },
+    Virtual {
+        place: "authorization.k8s.io/v1/localsubjectaccessreviews",
+        path: "/apis/authorization.k8s.io/v1/namespaces/{ns}/localsubjectaccessreviews",
+        kind: "LocalSubjectAccessReview",
+        version: "authorization.k8s.io/v1",
+        body: ATTRIBUTES,
+    },
+    Virtual {
+        place: "authorization.k8s.io/v1/selfsubjectaccessreviews",
+        path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        kind: "SelfSubjectAccessReview",
+        version: "authorization.k8s.io/v1",
+        body: r#"{"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}"#,
+    },
+    Virtual {
+        place: "authorization.k8s.io/v1/selfsubjectrulesreviews",
+        path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        kind: "SelfSubjectRulesReview",
+        version: "authorization.k8s.io/v1",
+        body: r#"{"spec": {"namespace": "{ns}"}}"#,
+    },
+    Virtual {
+        place: "authorization.k8s.io/v1/subjectaccessreviews",
+        path: "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        kind: "SubjectAccessReview",
+        version: "authorization.k8s.io/v1",
+        body: ATTRIBUTES,
+    },
+];
+
+async fn virtual_resources(ctx: &Ctx, served: &BTreeSet<String>) -> Verdict {
+    let known: BTreeSet<&str> = VIRTUAL.iter().map(|row| row.place).collect();
+    let strange: Vec<&String> = served.iter().filter(|place| !known.contains(place.as_str())).collect();
+    if !strange.is_empty() {
+        return Err(anyhow!("served for creation alone, and not exercised here: {strange:?}").into());
+    }
+    let namespace = ctx.namespace().await?;
+    let accounts = &layout_table::row(ctx, "", "serviceaccounts")?.resource;
+    ctx.create(accounts, &Object::new(accounts, "account")).await?;
+    for pod in ["one", "two"] {
+        ctx.create(&PODS, &Object::new(&PODS, pod).with("spec.containers", json!([{"name": "c", "image": "none"}])))
+            .await?;
+    }
+    let (before, _) = ctx.store(&PODS).keys("", 0).await?;
+    for row in VIRTUAL.iter().filter(|row| served.contains(row.place)) {
+        let answer = post(ctx, row, namespace).await?;
+        let what = format!("a {} that was posted", row.kind);
+        none_of(&left_by(row, &everything(ctx).await?, &before, namespace), &what)?;
+        expect_eq!(answer.status, 201, "status of a POST to {}, answered {answer}", row.path);
+        ctx.count("virtual resources", 1);
+    }
+    // The two requests that act on pods did: otherwise there was nothing to see.
+    let bound = ctx.get(&PODS, "one").await?;
+    expect_eq!(bound.0["spec"]["nodeName"], json!("none"), "node of the pod that was bound");
+    expect_eq!(ctx.try_get(&PODS, "two", "").await?.status, 404, "status of a GET of the pod that was evicted");
+    Ok(())
+}
+
+async fn post(ctx: &Ctx, row: &Virtual, namespace: &str) -> anyhow::Result<suite::api::Response> {
+    let mut body: Value = serde_json::from_str(&row.body.replace("{ns}", namespace))?;
+    body["apiVersion"] = row.version.into();
+    body["kind"] = row.kind.into();
+    ctx.send(&Request::new(Method::POST, row.path.replace("{ns}", namespace)).json(&body)).await
+}
+
+/// Keys that hold such a kind, and new ones in the case's namespace.
+fn left_by(row: &Virtual, stored: &[(String, KeyValue)], before: &[KeyValue], namespace: &str) -> Vec<String> {
+    let of_kind =
+        |kv: &KeyValue| decode::stored_kind(&kv.value).is_ok_and(|kind| kind.ends_with(&format!("/{}", row.kind)));
+    let is_ours = |kv: &KeyValue| kv.key.contains(&format!("/{namespace}/"));
+    let is_new = |kv: &KeyValue| !before.iter().any(|old| old.key == kv.key);
+    let left = stored.iter().map(|(_, kv)| kv).filter(|kv| of_kind(kv) || is_ours(kv) && is_new(kv));
+    left.map(|kv| format!("left the key {}", kv.key)).collect()
+}
+
+fn none_of(faults: &[String], what: &str) -> Verdict {
+    let Some(first) = faults.first() else { return Ok(()) };
+    Err(Stop::Failed { message: format!("{what}: {first} ({} in all)", faults.len()), evidence: faults.to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use suite::object::DEPLOYMENTS;
+
+    fn row(resource: &Resource, stored_as: &str) -> StoredResource {
+        StoredResource { resource: resource.clone(), stored_as: stored_as.into(), name: "a".into(), stub: "{}".into() }
+    }
+
+    fn kv(key: &str, value: &str) -> KeyValue {
+        KeyValue { key: key.into(), value: value.into(), create_rev: 1, mod_rev: 1, version: 1, lease: 0 }
+    }
+
+    #[test]
+    fn discovery_tells_what_is_persisted_and_what_is_only_created() {
+        let seen = read_discovery(&json!({"items": [
+            {"metadata": {}, "versions": [{"version": "v1", "resources": [
+                {"resource": "pods", "verbs": ["create", "list"], "subresources": [
+                    {"subresource": "binding", "verbs": ["create"]}, {"subresource": "exec", "verbs": ["create", "get"]},
+                ]},
+                {"resource": "componentstatuses", "verbs": ["get", "list"]},
+            ]}]},
+            {"metadata": {"name": "example.org"}, "versions": [{"version": "v1", "resources": [
+                {"resource": "fruits", "verbs": ["create", "list"]},
+            ]}]},
+        ]}));
+        assert_eq!(seen.persisted, BTreeSet::from(["/v1/pods".to_owned()]));
+        assert_eq!(seen.created_only, BTreeSet::from(["/v1/pods/binding".to_owned()]));
+    }
+
+    #[test]
+    fn the_table_must_be_what_is_served_and_share_no_place() {
+        let rows = [row(&CORE_EVENTS, "v1/Event"), row(&EVENTS, "v1/Event")];
+        let both = BTreeSet::from(["/v1/events".to_owned(), "events.k8s.io/v1/events".to_owned()]);
+        assert!(table_faults(&rows, &both).is_empty());
+        let more: BTreeSet<String> = both.iter().cloned().chain(["new.k8s.io/v1/things".to_owned()]).collect();
+        assert_eq!(table_faults(&rows, &more).len(), 1);
+        assert_eq!(table_faults(&rows[..1], &both).len(), 1);
+        assert_eq!(table_faults(&rows, &BTreeSet::from(["/v1/events".to_owned()])).len(), 1);
+        let apart = [rows[0].clone(), row(&EVENTS, "events.k8s.io/v1/Event")];
+        assert_eq!(table_faults(&apart, &both).len(), 1);
+    }
+
+    #[test]
+    fn an_object_has_one_key_with_its_kind() {
+        let row = row(&DEPLOYMENTS, "apps/v1/Deployment");
+        let object = Object(json!({"metadata": {"name": "a", "uid": "u"}}));
+        let made = Made { row: &row, object, key: "/registry/deployments/n/a".into() };
+        let right = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"uid":"u"}}"#;
+        let at = |entries: &[(&str, &str)]| {
+            let stored: Vec<_> = entries.iter().map(|(key, value)| (String::new(), kv(key, value))).collect();
+            place_fault(&made, &stored)
+        };
+        assert_eq!(at(&[(&made.key, right), ("/registry/pods/n/ab", "{}")]), None);
+        let old = r#"{"apiVersion":"apps/v1beta1","kind":"Deployment","metadata":{"uid":"u"}}"#;
+        for bad in [
+            &[][..],
+            &[("/registry/apps/deployments/n/a", right)],
+            &[(&made.key, right), ("/registry/copy/n/a", right)],
+            &[(&made.key, right), ("/registry/index/a", "{}")],
+            &[(&made.key, old)],
+        ] {
+            assert!(at(bad).is_some(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_virtual_resource_leaves_is_found() {
+        let before = [kv("/registry/pods/n/one", "")];
+        let left =
+            |key: &str, value: &str| left_by(&VIRTUAL[0], &[(String::new(), kv(key, value))], &before, "n").len();
+        assert_eq!(left("/registry/pods/n/one", "{}"), 0);
+        assert_eq!(left("/registry/pods/other/two", "{}"), 0);
+        assert_eq!(left("/registry/pods/n/two", "{}"), 1);
+        assert_eq!(left("/registry/bindings/other/one", r#"{"apiVersion":"v1","kind":"Binding"}"#), 1);
+    }
+}

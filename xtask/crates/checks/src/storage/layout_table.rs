@@ -1,0 +1,343 @@
+//! What the release's table says about every built-in resource: key prefix and stored version. Each row's stub is
+//! created for real, under names of the case's own.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail};
+use model::Level::Must;
+use model::{Resource, StoredResource};
+use serde_json::{Value, json};
+
+use crate::storage::layout::{everything, sole_key};
+use judge::decode;
+use suite::api::Request;
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{API_SERVICES, AUTOSCALERS, DEFINITIONS, Object};
+use suite::{expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.special-prefixes",
+        place: here!(),
+        level: Must,
+        requirement: "Services are kept under services/specs, endpoints under services/endpoints, nodes under minions, \
+                      replicationcontrollers under controllers and ingresses under ingress; every other built-in \
+                      resource under its lower-case plural, without its group.",
+        source: "kubernetes pkg/kubeapiserver/default_storage_factory_builder.go (SpecialDefaultResourcePrefixes), \
+                 test/integration/etcd/data.go",
+        observed: "An object of every resource in the release's table is created, then the whole store is read: the key \
+                   made by the rule, and no other, must hold it. CustomResourceDefinition and APIService belong to \
+                   servers of their own, whose keys contain the group: storage.cr-key.",
+        by_hand: "kubectl create svc clusterip a --tcp=80; etcdctl get --prefix /registry/services --keys-only (must \
+                  show /registry/services/specs/default/a); kubectl create ingress a --rule=x/y=a:80; etcdctl get \
+                  --prefix /registry/ingress/ --keys-only",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(special_prefixes),
+    },
+    Check {
+        id: "storage.storage-version",
+        place: here!(),
+        level: Must,
+        requirement: "Each resource is stored in the version that the release's table gives, whatever version the \
+                      request was in.",
+        source: "kubernetes test/integration/etcd/data.go, \
+                 pkg/kubeapiserver/default_storage_factory_builder.go (ResourceEncodingOverrides)",
+        observed: "For every row of the table an object is created through the row's version; apiVersion and kind are \
+                   read from the value in the store, for autoscalers also after an update through v1. The server's discovery must name no resource that the table lacks.",
+        by_hand: "kubectl create -f an autoscaling/v1 HorizontalPodAutoscaler a; etcdctl get \
+                  /registry/horizontalpodautoscalers/default/a --print-value-only | head -c 60 (must show \
+                  autoscaling/v2)",
+        profiles: &["default", "json"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(storage_version),
+    },
+];
+
+const AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// The row of a resource, in its first version.
+pub(crate) fn row<'a>(ctx: &'a Ctx, group: &str, plural: &str) -> anyhow::Result<&'a StoredResource> {
+    ctx.ground
+        .table
+        .rows
+        .iter()
+        .find(|row| row.resource.group == group && row.resource.plural == plural)
+        .with_context(|| format!("the release's table has no row for `{group}/{plural}`"))
+}
+
+/// The row's stub in the case's namespace, under a name that no other case uses, in nobody's way.
+pub(crate) async fn own_stub(ctx: &Ctx, row: &StoredResource) -> anyhow::Result<Object> {
+    let text = row.stub.replace("{namespace}", ctx.namespace().await?);
+    let stub: Value = serde_json::from_str(&text)
+        .with_context(|| format!("the stub of {} in the release's table is not JSON", row.resource.plural))?;
+    let mut object = Object::new(&row.resource, &format!("{}-{}", ctx.slug(), row.name));
+    for (field, value) in stub.as_object().into_iter().flatten() {
+        object.0[field] = value.clone();
+    }
+    let address = documentation_address(&mut ctx.random());
+    Ok(out_of_the_way(object, ctx.slug(), &address))
+}
+
+/// Four kinds have names bound to their spec, or a spec that others would notice.
+fn out_of_the_way(object: Object, slug: &str, address: &str) -> Object {
+    let kind = object.0["kind"].as_str().unwrap_or_default().to_owned();
+    match kind.as_str() {
+        "CustomResourceDefinition" => {
+            let group = format!("{slug}.example");
+            object.with("metadata.name", format!("stubs.{group}")).with("spec.group", group)
+        }
+        // Discovery of its group answers 404 while it exists, so it is a group where nobody else looks.
+        "APIService" => {
+            let group = format!("unserved.{slug}.example");
+            object.with("metadata.name", format!("v9.{group}")).with("spec.group", group)
+        }
+        "IPAddress" => object.with("metadata.name", address),
+        // Services here have IPv4 addresses only, so that none is taken from a range of the other family.
+        "ServiceCIDR" => object.with("spec.cidrs", json!([format!("{}::/64", network_of(address))])),
+        _ => object,
+    }
+}
+
+/// A random address of 2001:db8::/32 (RFC 3849) whose text is canonical because no group is short.
+fn documentation_address(random: &mut fastrand::Rng) -> String {
+    let groups: Vec<String> = (0..6).map(|_| format!("{:x}", random.u16(0x1000..))).collect();
+    format!("2001:db8:{}", groups.join(":"))
+}
+
+/// The first 64 bits of a full address.
+fn network_of(address: &str) -> String {
+    address.split(':').take(4).collect::<Vec<&str>>().join(":")
+}
+
+async fn special_prefixes(ctx: &Ctx) -> Verdict {
+    let prefix = &ctx.profile().prefix;
+    let namespace = ctx.namespace().await?;
+    let mut placed = Vec::new();
+    for row in ctx.table()?.iter().filter(|row| !has_own_server(&row.resource)) {
+        let made = ctx.create(&row.resource, &own_stub(ctx, row).await?).await?;
+        let by_rule = Resource { stored_at: prefix_by_rule(&row.resource), ..row.resource.clone() };
+        placed.push((by_rule.key(prefix, namespace, made.name()), made));
+    }
+    ctx.count("resources", placed.len() as u64);
+    let stored = everything(ctx).await?;
+    let faults = placed.iter().filter_map(|(key, made)| sole_key(&stored, made, key).err()).collect();
+    none_of(faults, placed.len(), "resources are at another key")
+}
+
+/// The servers of CustomResourceDefinitions and of APIServices choose their keys themselves.
+fn has_own_server(resource: &Resource) -> bool {
+    [&DEFINITIONS, &API_SERVICES].iter().any(|own| own.group == resource.group)
+}
+
+/// The requirement: five historic prefixes, and the plural of everything else.
+fn prefix_by_rule(resource: &Resource) -> String {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "services") => "services/specs".into(),
+        ("", "endpoints") => "services/endpoints".into(),
+        ("", "nodes") => "minions".into(),
+        ("", "replicationcontrollers") => "controllers".into(),
+        ("networking.k8s.io", "ingresses") => "ingress".into(),
+        (_, plural) => plural.to_lowercase(),
+    }
+}
+
+async fn storage_version(ctx: &Ctx) -> Verdict {
+    let rows = ctx.table()?;
+    let unknown = unknown_to(rows, &served(ctx).await?);
+    if !unknown.is_empty() {
+        return Err(
+            anyhow::anyhow!("the release's table has no rows for served resources: {}", unknown.join(", ")).into()
+        );
+    }
+    let mut faults = Vec::new();
+    for row in rows {
+        let made = ctx.create(&row.resource, &own_stub(ctx, row).await?).await?;
+        let key = ctx.key(&row.resource, made.name()).await?;
+        let stored = ctx.store(&row.resource).get(&key, 0).await?;
+        let value = stored.as_ref().map(|kv| kv.value.as_slice());
+        faults.extend(version_fault(row, &made, value).map(|fault| format!("{key}: {fault}")));
+        ctx.count("resources", 1);
+        let asked = format!("{}/{}", row.resource.api_version(), row.resource.kind);
+        ctx.count("resources stored in another version than asked for", u64::from(asked != row.stored_as));
+    }
+    none_of(faults, rows.len(), "resources are stored in another version than the table's")?;
+    update_in_another_version(ctx).await
+}
+
+/// What was made in one version and is changed through another stays in the table's.
+async fn update_in_another_version(ctx: &Ctx) -> Verdict {
+    let group_rows = ctx.table()?.iter().filter(|row| row.resource.group == AUTOSCALERS.group);
+    for row in group_rows {
+        let name = own_stub(ctx, row).await?.name().to_owned();
+        let read = ctx.get(&AUTOSCALERS, &name).await?;
+        let read_at = read.rv();
+        let updated = ctx.update(&AUTOSCALERS, &read.with("spec.maxReplicas", 3)).await?;
+        let stored = ctx.must_be_stored(&AUTOSCALERS, &name).await?;
+        expect_eq!(stored.mod_rev.cast_unsigned(), updated.rv(), "revision of {} after its update", stored.key);
+        suite::expect!(updated.rv() > read_at, "an update of {name} through autoscaling/v1 was no new revision");
+        expect_eq!(
+            decode::stored_kind(&stored.value),
+            Ok(row.stored_as.clone()),
+            "what {} is stored as after an update through autoscaling/v1",
+            stored.key
+        );
+    }
+    Ok(())
+}
+
+/// What is wrong with the answer or the stored value of a row's object.
+fn version_fault(row: &StoredResource, answer: &Object, stored: Option<&[u8]>) -> Option<String> {
+    let asked = row.resource.api_version();
+    let answered = answer.0["apiVersion"].as_str().unwrap_or_default();
+    if answered != asked {
+        return Some(format!("a POST in {asked} was answered in `{answered}`"));
+    }
+    let Some(value) = stored else { return Some("the key is not in the store".into()) };
+    match decode::stored_kind(value) {
+        Ok(kind) if kind == row.stored_as => None,
+        Ok(kind) => Some(format!("stored as {kind}, must be {} (posted as {asked})", row.stored_as)),
+        Err(error) => Some(error),
+    }
+}
+
+fn none_of(faults: Vec<String>, of: usize, what: &str) -> Verdict {
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{} of {of} {what}: {}", faults.len(), faults[0]);
+    Err(Stop::Failed { message, evidence: faults })
+}
+
+/// `GROUP/VERSION/PLURAL` of what the server's own groups offer to create and list, which is what is persisted.
+async fn served(ctx: &Ctx) -> anyhow::Result<BTreeSet<String>> {
+    let mut all = BTreeSet::new();
+    for path in ["/api", "/apis"] {
+        let answer = ctx.send(&Request::get(path).accept(AGGREGATED_DISCOVERY)).await?;
+        let found = persisted(&answer.object().with_context(|| format!("discovery at {path}"))?.0);
+        if found.is_empty() {
+            bail!("discovery at {path} names no resource: {answer}");
+        }
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+/// Reads an APIGroupDiscoveryList.
+fn persisted(discovery: &Value) -> BTreeSet<String> {
+    let list = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
+    let mut found = BTreeSet::new();
+    for group in list(discovery, "items") {
+        let name = group["metadata"]["name"].as_str().unwrap_or_default();
+        // A group of somebody's CustomResourceDefinition is in no table.
+        if name.contains('.') && !name.ends_with(".k8s.io") {
+            continue;
+        }
+        for version in list(&group, "versions") {
+            for resource in list(&version, "resources") {
+                let verbs = list(&resource, "verbs");
+                if ["create", "list"].iter().all(|verb| verbs.contains(&json!(verb))) {
+                    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                    found.insert(format!("{name}/{}/{}", text(&version["version"]), text(&resource["resource"])));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn unknown_to(rows: &[StoredResource], served: &BTreeSet<String>) -> Vec<String> {
+    let name = |resource: &Resource| format!("{}/{}/{}", resource.group, resource.version, resource.plural);
+    let known: BTreeSet<String> = rows.iter().map(|row| name(&row.resource)).collect();
+    served.difference(&known).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use suite::object::{CORE_EVENTS, DEPLOYMENTS, ENDPOINTS, EVENTS, INGRESSES, NODES, SERVICES};
+
+    fn table_row(resource: &Resource, stored_as: &str) -> StoredResource {
+        let resource = resource.clone();
+        StoredResource { resource, stored_as: stored_as.into(), name: "a".into(), stub: "{}".into() }
+    }
+
+    #[test]
+    fn the_rule_knows_the_historic_prefixes_of_the_right_groups() {
+        for (resource, expected) in [
+            (&SERVICES, "services/specs"),
+            (&ENDPOINTS, "services/endpoints"),
+            (&NODES, "minions"),
+            (&INGRESSES, "ingress"),
+            (&DEPLOYMENTS, "deployments"),
+            (&EVENTS, "events"),
+        ] {
+            assert_eq!(prefix_by_rule(resource), expected);
+        }
+        // A node of another group is no minion.
+        let metrics = Resource { group: "metrics.k8s.io".into(), ..NODES.clone() };
+        assert_eq!(prefix_by_rule(&metrics), "nodes");
+    }
+
+    #[test]
+    fn a_stored_version_other_than_the_tables_is_a_fault() {
+        let row = table_row(&AUTOSCALERS, "autoscaling/v2/HorizontalPodAutoscaler");
+        let asked = Object::new(&AUTOSCALERS, "a");
+        let good: &[u8] = br#"{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler"}"#;
+        assert_eq!(row.resource.api_version(), "autoscaling/v1");
+        assert_eq!(version_fault(&row, &asked, Some(good)), None);
+        let in_v2 = asked.clone().with("apiVersion", "autoscaling/v2");
+        for (answer, value, part) in [
+            (&asked, Some(&br#"{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler"}"#[..]), "stored as"),
+            (&asked, Some(br#"{"apiVersion":"autoscaling/v2","kind":"Autoscaler"}"#), "stored as"),
+            (&asked, Some(br#"{"metadata":{}}"#), "stored as"),
+            (&asked, Some(b"k8s\0\x0a\x05ab"), "no protobuf field"),
+            (&asked, Some(b""), "cannot be read"),
+            (&asked, None, "not in the store"),
+            (&in_v2, Some(good), "answered in `autoscaling/v2`"),
+        ] {
+            let fault = version_fault(&row, answer, value).unwrap_or_default();
+            assert!(fault.contains(part), "`{fault}` should speak of `{part}`");
+        }
+    }
+
+    #[test]
+    fn a_served_resource_that_the_table_lacks_is_named() {
+        let discovery = json!({"items": [
+            {"metadata": {}, "versions": [{"version": "v1", "resources": [
+                {"resource": "events", "verbs": ["create", "get", "list"]},
+                {"resource": "bindings", "verbs": ["create"]},
+                {"resource": "componentstatuses", "verbs": ["get", "list"]},
+            ]}]},
+            {"metadata": {"name": "new.k8s.io"}, "versions": [{"version": "v1", "resources": [
+                {"resource": "things", "verbs": ["list", "create"]},
+            ]}]},
+            {"metadata": {"name": "example.org"}, "versions": [{"version": "v1", "resources": [
+                {"resource": "fruits", "verbs": ["list", "create"]},
+            ]}]},
+        ]});
+        let unknown = unknown_to(&[table_row(&CORE_EVENTS, "v1/Event")], &persisted(&discovery));
+        assert_eq!(unknown, ["new.k8s.io/v1/things"]);
+    }
+
+    #[test]
+    fn stubs_that_others_would_notice_are_moved() {
+        let address = documentation_address(&mut fastrand::Rng::with_seed(1));
+        let parsed: std::net::Ipv6Addr = address.parse().unwrap();
+        assert_eq!(parsed.to_string(), address, "not canonical");
+        let moved = |kind: &str| {
+            let object =
+                Object(json!({"kind": kind, "metadata": {"name": "old"}, "spec": {"group": "g", "cidrs": []}}));
+            out_of_the_way(object, "ap-x", &address).0
+        };
+        assert_eq!(moved("IPAddress")["metadata"]["name"], address);
+        assert_eq!(moved("CustomResourceDefinition")["metadata"]["name"], "stubs.ap-x.example");
+        assert_eq!(moved("APIService")["metadata"]["name"], "v9.unserved.ap-x.example");
+        assert_eq!(moved("APIService")["spec"]["group"], "unserved.ap-x.example");
+        let range = moved("ServiceCIDR")["spec"]["cidrs"][0].as_str().unwrap().to_owned();
+        let network = range.strip_suffix("/64").unwrap();
+        assert_eq!(network.parse::<std::net::Ipv6Addr>().unwrap().to_string(), network);
+        assert_eq!(moved("Node")["metadata"]["name"], "old");
+    }
+}

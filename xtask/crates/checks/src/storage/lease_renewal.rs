@@ -1,0 +1,70 @@
+//! Leases over an election of etcd.
+
+use std::time::{Duration, Instant};
+
+use model::Level::Extra;
+
+use crate::fault::restart::{ETCD, restart};
+use suite::check::{Check, Requirement, Requires, Verdict};
+use suite::ctx::Ctx;
+use suite::load;
+use suite::object::CORE_EVENTS;
+use suite::{expect, here, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.lease-renew-on-leader-change",
+    place: here!(),
+    level: Extra,
+    requirement: "When etcd elects a leader its leases are extended: the lease of an Event never gets shorter, and its \
+                      key outlives the time to live by no more than the granted one.",
+    source: "kubernetes/kubernetes#65497, etcd-io/etcd#9888; etcd server/lease/lessor.go (Promote)",
+    observed: "LeaseTimeToLive of an Event's lease before and after SIGKILL and start of etcd: more seconds are left \
+                   than before, and not more than were granted; the key has its lease still.",
+    by_hand: "etcdctl lease timetolive ID --keys; kill -9 etcd; start it; the same again",
+    profiles: &["disruptive"],
+    requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+    run: scenario!(lease_after_election),
+}];
+
+async fn lease_after_election(ctx: &Ctx) -> Verdict {
+    ctx.create(&CORE_EVENTS, &load::sample(ctx.namespace().await?, &CORE_EVENTS, "a", "a")).await?;
+    let stored = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
+    expect!(stored.lease != 0, "the Event was stored without a lease");
+    let store = ctx.store(&CORE_EVENTS);
+    let mut rounds = ctx.rounds("the restart took longer than the lease was old");
+    let mut age = 2;
+    let (before, after) = loop {
+        rounds.next()?;
+        // So long that seconds must have passed, or a renewal would not show.
+        let what = format!("the lease to have lost {age} seconds");
+        let limit = Duration::from_secs(age) + ctx.limit(30.0);
+        let before = wait::until(&what, limit, Duration::from_millis(200), || async {
+            let lease = store.lease(stored.lease).await?;
+            let lost = u64::try_from(lease.granted - lease.ttl).unwrap_or(0);
+            Ok(if lost >= age { Ok(lease) } else { Err(format!("{} s are left", lease.ttl)) })
+        })
+        .await?;
+        let begin = Instant::now();
+        restart(ctx, ETCD).await?;
+        let after = store.lease(stored.lease).await?;
+        let took = begin.elapsed().as_secs() + 1;
+        if took < age {
+            break (before, after);
+        }
+        // While etcd became ready an extended lease may have lost as much again: nothing is shown.
+        age = took * 2;
+    };
+    ctx.count("elections", 1);
+    expect!(
+        after.ttl > before.ttl && after.ttl <= after.granted,
+        "the lease had {} of {} s left before the election and {} of {} s after it",
+        before.ttl,
+        before.granted,
+        after.ttl,
+        after.granted
+    );
+    let again = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
+    expect!(again == stored, "the Event was {stored:?} before the election and is {again:?} after it");
+    expect!(after.keys.contains(&stored.key), "the lease no longer holds {}", stored.key);
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! Leases of etcd under events: which keys have one, how long it lasts, how many keys share it.
+//!
+//! An apiserver keeps one lease per kind of event it writes (core and events.k8s.io are two) and renews none.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt, stream};
+use model::Level::Must;
+use model::Resource;
+use model::history::{Change, FrameKind, Revision};
+use serde_json::json;
+
+use crate::support::lease_use::{Lease, MOST, Times, reuse_fault};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, NAMESPACES, Object, POD_TEMPLATES, config_map};
+use suite::wait::{pause, until};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.event-lease",
+        place: here!(),
+        level: Must,
+        requirement: "An Event's key has an etcd lease that was granted for --event-ttl and the reuse window, other \
+                      resources have none, and the key goes with a DELETED watch event when the lease expires.",
+        source: "apiserver pkg/storage/etcd3/lease_manager.go, kubernetes pkg/registry/core/event/storage/storage.go",
+        observed: "LeaseTimeToLive of an Event's lease (3660 s at the defaults), written through either group, and the \
+                   lease of other objects, which must be 0. On `short-events` the TTL is 20 s, so 21 s are granted: \
+                   a watch must show the Event DELETED, not before 20 s, and its key must be gone.",
+        by_hand: "kubectl create -f event.yaml; etcdctl get /registry/events/default/a -w json | jq .kvs[0].lease; \
+                  etcdctl lease timetolive --keys <id in hex>",
+        profiles: &["default", "short-events"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(event_lease),
+    },
+    Check {
+        id: "storage.lease-reuse",
+        place: here!(),
+        level: Must,
+        requirement: "Events written within the reuse window, the lesser of 60 s and 5 % of the TTL, share a lease, \
+                      which serves at most 1000 writes: the 1001st gets a new one.",
+        source: "apiserver pkg/storage/etcd3/lease_manager.go",
+        observed: "More than 1000 Events are written side by side, on a profile with a window of 180 s, so that a slow \
+                   machine can fill a lease; a new one may begin only when the one before it served 1000 writes or is \
+                   as old as the window, and none may serve more. On `short-events`, where \
+                   the window is 1 s, an Event after it must have another lease, one within it the same.",
+        by_hand: "for i in $(seq 1001); do kubectl create -f event-$i.yaml; done; etcdctl lease list; \
+                  etcdctl lease timetolive --keys <id> | wc",
+        profiles: &["prefix", "short-events"],
+        // Beside other checks an emulated server does not manage so many writes within the window.
+        requires: Requires::OwnCluster(&[Requirement::Exclusive]),
+        run: scenario!(lease_reuse),
+    },
+];
+
+/// Requests at the same time while a lease is filled.
+const WRITERS: usize = 16;
+
+async fn event_lease(ctx: &Ctx) -> Verdict {
+    let times = Times::of(&ctx.profile().flags)?;
+    let watch = WatchOptions::after(ctx.list(&CORE_EVENTS, "").await?.rv());
+    let mut watch = ctx.watch(&CORE_EVENTS, &watch).await?;
+    let written = Instant::now();
+    let expires = ctx.profile().name == "short-events";
+    // There `storage.lease-reuse` writes through the other group and must be the only one.
+    let views: &[&Resource] = if expires { &[&CORE_EVENTS] } else { &[&CORE_EVENTS, &EVENTS] };
+    for resource in views {
+        let name = if resource.group.is_empty() { "core" } else { "new" };
+        let lease = write(ctx, resource, name).await?;
+        let granted = ctx.store(resource).lease(lease).await?.granted;
+        expect_eq!(granted, times.granted(), "seconds for which the lease of the event `{name}` was granted");
+    }
+    others_have_none(ctx).await?;
+    if !expires {
+        return Ok(());
+    }
+    let limit = Duration::from_secs(times.granted().unsigned_abs()) + ctx.limit(40.0);
+    let gone = |event: &suite::watch::Event| event.frame.kind == FrameKind::Deleted && event.object.name() == "core";
+    let events = watch.read_until("the expiry of the event `core`", limit, gone).await?;
+    let lived = written.elapsed();
+    // Upwards there is no bound: etcd prolongs leases when its leader changes.
+    expect!(lived >= Duration::from_secs(times.ttl.unsigned_abs()), "the event `core` expired after {lived:?}");
+    let deleted = events.last().context("the watch stopped at an event")?;
+    expect_eq!(ctx.stored(&CORE_EVENTS, "core").await?, None, "what the store has of the expired event");
+    expiry_is_recorded(ctx, deleted.frame.rv).await?;
+    ctx.count("events expired", 1);
+    Ok(())
+}
+
+/// Creates an event and gives its key's lease, which must be there.
+async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, Stop> {
+    ctx.create(resource, &event(resource, ctx.namespace().await?, name)).await?;
+    let lease = ctx.must_be_stored(resource, name).await?.lease;
+    expect!(lease != 0, "the key of the event `{name}` has no lease");
+    ctx.count("events", 1);
+    Ok(lease)
+}
+
+fn event(resource: &Resource, namespace: &str, name: &str) -> Object {
+    let event = Object::new(resource, name).with("reason", "Test");
+    if resource.group.is_empty() {
+        return event.with("involvedObject.namespace", namespace);
+    }
+    event
+        .with("regarding.namespace", namespace)
+        .with("eventTime", "2024-01-01T00:00:00.000000Z")
+        .with("action", "Test")
+        .with("type", "Normal")
+        .with("reportingController", "archproof.example/test")
+        .with("reportingInstance", "test")
+}
+
+async fn others_have_none(ctx: &Ctx) -> Verdict {
+    let pods = json!({"spec": {"containers": [{"name": "c", "image": "none"}]}});
+    let samples: [(&Resource, Object); 3] = [
+        (&CONFIG_MAPS, config_map("a")),
+        // Kubernetes' own Lease is an object like any other.
+        (&LEASES, Object::new(&LEASES, "a").with("spec.leaseDurationSeconds", 1)),
+        (&POD_TEMPLATES, Object::new(&POD_TEMPLATES, "a").with("template", pods)),
+    ];
+    for (resource, object) in samples {
+        ctx.create(resource, &object).await?;
+        let stored = ctx.must_be_stored(resource, "a").await?;
+        expect_eq!(stored.lease, 0, "lease of {}", stored.key);
+    }
+    let stored = ctx.must_be_stored(&NAMESPACES, ctx.namespace().await?).await?;
+    expect_eq!(stored.lease, 0, "lease of {}", stored.key);
+    Ok(())
+}
+
+/// The DELETED event carried the revision at which the key went.
+async fn expiry_is_recorded(ctx: &Ctx, rv: u64) -> Verdict {
+    let key = ctx.key(&CORE_EVENTS, "core").await?;
+    let last = until("the expiry in the store's history", ctx.limit(20.0), Duration::from_millis(50), || async {
+        let last = ctx.recorder(&CORE_EVENTS).changes_of(&key).pop();
+        Ok(last.filter(|last| last.kind == Change::Delete).ok_or_else(|| format!("no deletion of {key}")))
+    })
+    .await?;
+    expect_eq!(rv, last.rev.unsigned_abs(), "resource version of the DELETED event of {key}");
+    Ok(())
+}
+
+async fn lease_reuse(ctx: &Ctx) -> Verdict {
+    let times = Times::of(&ctx.profile().flags)?;
+    if ctx.profile().name == "short-events" {
+        the_window_ends(ctx, &times).await
+    } else {
+        leases_fill(ctx, &times).await
+    }
+}
+
+/// A second event within the window of a fresh lease shares it; an event after the window does not.
+///
+/// Written through events.k8s.io, because another check lets a core event expire here at the same time.
+async fn the_window_ends(ctx: &Ctx, times: &Times) -> Verdict {
+    let window = Duration::from_secs(times.window().unsigned_abs());
+    let mut before = write(ctx, &EVENTS, "first").await?;
+    let mut rounds = ctx.rounds(format!("no two events were written within {window:?}"));
+    loop {
+        let round = rounds.next()?;
+        pause(window).await;
+        let begin = Instant::now();
+        let fresh = write(ctx, &EVENTS, &format!("fresh-{round}")).await?;
+        expect!(fresh != before, "events {window:?} apart have the same lease {fresh:x}");
+        ctx.create(&EVENTS, &event(&EVENTS, ctx.namespace().await?, &format!("second-{round}"))).await?;
+        let took = begin.elapsed();
+        let second = ctx.must_be_stored(&EVENTS, &format!("second-{round}")).await?.lease;
+        if took < window {
+            expect_eq!(second, fresh, "lease of an event written {took:?} after one with a fresh lease");
+            ctx.count("leases shared within the window", 1);
+            return Ok(());
+        }
+        // Too slow to tell. `second` may have a lease of its own by now.
+        before = second;
+    }
+}
+
+async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
+    let begin = Instant::now();
+    let mut writes = BTreeMap::new();
+    // A slow machine that runs other checks as well does not fill the first lease within the window, but a later one.
+    let mut rounds = ctx.rounds(format!("no lease served {MOST} writes within its window"));
+    loop {
+        rounds.next()?;
+        let first = writes.len();
+        writes.extend(fill(ctx, begin, first..=first + MOST).await?);
+        let changes = recorded(ctx, writes.len()).await?;
+        let leases = leases_of(ctx, begin, &writes, &changes).await?;
+        if let Some(fault) = reuse_fault(&leases, times) {
+            return Err(Stop::failed(fault));
+        }
+        if leases.iter().any(|lease| lease.writes == MOST) {
+            ctx.count("events", writes.len() as u64);
+            ctx.count("leases", leases.len() as u64);
+            return Ok(());
+        }
+    }
+}
+
+/// When a write was begun and finished, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    called: f64,
+    returned: f64,
+}
+
+/// Creates events side by side; by key.
+async fn fill(
+    ctx: &Ctx,
+    begin: Instant,
+    numbers: std::ops::RangeInclusive<usize>,
+) -> Result<BTreeMap<String, Write>, Stop> {
+    let namespace = ctx.namespace().await?;
+    let tasks = numbers.map(|number| {
+        Box::pin(async move {
+            let name = format!("event-{number}");
+            let called = begin.elapsed().as_secs_f64();
+            ctx.create(&EVENTS, &event(&EVENTS, namespace, &name)).await?;
+            let returned = begin.elapsed().as_secs_f64();
+            Ok::<_, Stop>((ctx.key(&EVENTS, &name).await?, Write { called, returned }))
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    stream::iter(tasks).buffer_unordered(WRITERS).try_collect().await
+}
+
+/// All writes of events so far, once the `expected` ones of this case are recorded.
+async fn recorded(ctx: &Ctx, expected: usize) -> Result<Vec<Revision>, Stop> {
+    let all = EVENTS.key_prefix(&ctx.profile().prefix, None);
+    let own = EVENTS.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    until("the events in the store's history", ctx.limit(30.0), Duration::from_millis(100), || async {
+        let mut changes = ctx.recorder(&EVENTS).changes_below(&all);
+        changes.retain(|change| change.kind == Change::Put);
+        let seen = changes.iter().filter(|change| change.key.starts_with(&own)).count();
+        Ok(if seen >= expected { Ok(changes) } else { Err(format!("{seen} of {expected} events")) })
+    })
+    .await
+}
+
+/// The leases of this case's writes in the order of their grants.
+async fn leases_of(
+    ctx: &Ctx,
+    begin: Instant,
+    writes: &BTreeMap<String, Write>,
+    changes: &[Revision],
+) -> Result<Vec<Lease>, Stop> {
+    let mut uses: BTreeMap<i64, Vec<Write>> = BTreeMap::new();
+    for change in changes {
+        if let Some(write) = writes.get(&*change.key) {
+            uses.entry(change.lease).or_default().push(*write);
+        }
+    }
+    let mut leases = Vec::new();
+    for (id, uses) in uses {
+        expect!(id != 0, "{} of the events have no lease", uses.len());
+        let asked = begin.elapsed().as_secs_f64();
+        let info = ctx.store(&EVENTS).lease(id).await?;
+        let age = f64::from(i32::try_from(info.granted - info.ttl).unwrap_or(i32::MAX));
+        leases.push(Lease {
+            id,
+            granted: info.granted,
+            writes: changes.iter().filter(|change| change.lease == id).count(),
+            born: asked - age,
+            first_returned: uses.iter().map(|write| write.returned).fold(f64::INFINITY, f64::min),
+            last_called: uses.iter().map(|write| write.called).fold(0.0, f64::max),
+        });
+    }
+    leases.sort_by(|a, b| a.first_returned.total_cmp(&b.first_returned));
+    Ok(leases)
+}

@@ -1,0 +1,131 @@
+//! Values of several media types side by side: what a server reads that was started with another flag, and when it
+//! encodes anew.
+
+use std::collections::BTreeMap;
+
+use model::Action;
+use model::Level::Should;
+use model::history::FrameKind;
+
+use crate::support::stored_bytes::difference;
+use judge::decode::{Encoding, encoding};
+use suite::api::JSON;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, Object, config_map};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.mixed-media",
+    place: here!(),
+    level: Should,
+    requirement: "A server that was restarted with another --storage-media-type reads the values that were written \
+                  before, LIST and WATCH mix them, and each is encoded anew when it is next written, be it by a PUT that \
+                  changes nothing, and not before.",
+    source: "apiserver pkg/server/storage/storage_codec.go (a recogniser over all decoders), \
+             pkg/storage/etcd3/store.go (GuaranteedUpdate: only the same bytes are not written)",
+    observed: "Two ConfigMaps are written as protobuf; the server is restarted with JSON, where a third is written, and back \
+               with its own flags. Under both each object is asked for by GET, LIST and a watch from the start, must be \
+               the one that was created, and its bytes must be left alone. A PUT of one as it is must then make one \
+               revision, in the present media type, and a second PUT none.",
+    by_hand: "kubectl create cm a; (restart with --storage-media-type=application/json); kubectl get cm a; kubectl get cm \
+              a -o json | kubectl replace -f -; etcdctl get --print-value-only /registry/configmaps/default/a | head -c 4",
+    profiles: &["reflagged"],
+    requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control]),
+    run: scenario!(mixed_media),
+}];
+
+const FLAG: &str = "storage-media-type";
+
+async fn mixed_media(ctx: &Ctx) -> Verdict {
+    let usual = ctx.profile().flags.get(FLAG).cloned().unwrap_or_default();
+    let mut objects = Vec::new();
+    for name in ["put-as-json", "left-as-protobuf"] {
+        objects.push((ctx.create(&CONFIG_MAPS, &config_map(name)).await?, Encoding::Protobuf));
+    }
+    let verdict = as_json(ctx, &mut objects).await;
+    // Also after a failure: the profile is used by others.
+    let restored = restart(ctx, &usual).await;
+    verdict.and(restored)?;
+    all_are_read(ctx, &objects).await?;
+    for (object, before) in &objects {
+        put_twice(ctx, object, *before, Encoding::Protobuf).await?;
+    }
+    Ok(())
+}
+
+/// With JSON as the server's media type.
+async fn as_json(ctx: &Ctx, objects: &mut Vec<(Object, Encoding)>) -> Verdict {
+    restart(ctx, JSON).await?;
+    objects.push((ctx.create(&CONFIG_MAPS, &config_map("created-as-json")).await?, Encoding::Json));
+    all_are_read(ctx, objects).await?;
+    let put = put_twice(ctx, &objects[0].0, Encoding::Protobuf, Encoding::Json).await?;
+    objects[0] = (put, Encoding::Json);
+    Ok(())
+}
+
+/// Writes an object as it is: a new revision if the media type is another one than that of the stored bytes, and then
+/// none. Gives the object as it is then.
+async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) -> Result<Object, Stop> {
+    let name = object.name();
+    let put = ctx.update(&CONFIG_MAPS, object).await?;
+    let anew = put.rv() > object.rv();
+    expect_eq!(anew, before != now, "whether a PUT of `{name}`, stored as {before:?}, is a new revision");
+    is_stored_as(ctx, &put, now).await?;
+    same(object, &put.clone().with("metadata.resourceVersion", object.rv_text()), "PUT")?;
+    let again = ctx.update(&CONFIG_MAPS, &put).await?;
+    expect_eq!(again.rv(), put.rv(), "resource version after a second PUT of `{name}`");
+    ctx.count("values encoded anew", u64::from(anew));
+    Ok(put)
+}
+
+async fn restart(ctx: &Ctx, media_type: &str) -> Verdict {
+    let flags = BTreeMap::from([(FLAG.to_owned(), media_type.to_owned())]);
+    ctx.control("kube-apiserver", Action::Restart { flags }).await
+}
+
+/// Reads every object in each way; the store must be left as it was.
+async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
+    let listed = ctx.list(&CONFIG_MAPS, "").await?.items();
+    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
+    let last = objects.iter().map(|(object, _)| object.rv()).max().unwrap_or_default();
+    // Synthetic events come in the order of the names, so there are as many as objects before it is clear what is missing.
+    let mut watched = Vec::new();
+    while watched.len() < objects.len() {
+        let Some(event) = watch.next(ctx.limit(10.0)).await? else { break };
+        expect!(event.frame.kind == FrameKind::Added, "a watch from the start begins with {:?}", event.frame);
+        expect!(event.frame.rv <= last, "a watch from the start shows a revision that nobody wrote: {:?}", event.frame);
+        watched.push(event.object);
+    }
+    for (object, encoding) in objects {
+        let name = object.name();
+        same(object, &ctx.get(&CONFIG_MAPS, name).await?, "GET")?;
+        for (what, seen) in [("LIST", &listed), ("WATCH", &watched)] {
+            let found = seen.iter().find(|seen| seen.name() == name);
+            let Some(found) = found else {
+                return Err(Stop::failed(format!("a {what} lacks `{name}` ({encoding:?})")));
+            };
+            // The items of a list carry no type.
+            let typed = found.clone().with("kind", "ConfigMap").with("apiVersion", "v1");
+            same(object, &typed, what)?;
+        }
+        is_stored_as(ctx, object, *encoding).await?;
+        ctx.count("objects read", 1);
+    }
+    Ok(())
+}
+
+fn same(expected: &Object, seen: &Object, what: &str) -> Verdict {
+    match difference(&expected.0, &seen.0) {
+        Some(place) => Err(Stop::failed(format!("`{}` in a {what} differs at {place}", expected.name()))),
+        None => Ok(()),
+    }
+}
+
+async fn is_stored_as(ctx: &Ctx, object: &Object, expected: Encoding) -> Verdict {
+    let stored = ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
+    expect_eq!(stored.mod_rev.cast_unsigned(), object.rv(), "revision of {}", stored.key);
+    expect_eq!(encoding(&stored.value), expected, "encoding of {}", stored.key);
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Names: generated ones, those that come near each other, and what is no name.
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use model::Level::{Extra, Should};
+use model::Resource;
+use serde_json::json;
+
+use suite::api::{Request, Response};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::{CONFIG_MAPS, NAMESPACES, Object, config_map};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.generate-name",
+        place: here!(),
+        level: Should,
+        requirement: "metadata.generateName gives a name of that prefix, cut to 58 characters, and five characters of \
+                      bcdfghjklmnpqrstvwxz2456789, unique and also the last part of the key; a name that is given wins.",
+        source: "apiserver pkg/storage/names/generate.go, pkg/registry/rest/create.go",
+        observed: "Forty objects created at once with one prefix, one with a prefix of 70 characters, one with a name \
+                   too; names in the answers and keys in the store. The 409 after eight collisions in a row cannot be \
+                   brought about from outside: there are 14 million suffixes.",
+        by_hand: "kubectl create -f - <<< '{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"generateName\":\"a-\"}}'",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(generate_name),
+    },
+    Check {
+        id: "storage.case-and-paths",
+        place: here!(),
+        level: Extra,
+        requirement: "Names that differ in case, dots or other characters, up to 253 of them, lie at keys of their own \
+                      that end with the name as it is; namespaces that begin alike do not see each other's objects; \
+                      `.`, `..`, and names with `/` or `%` are refused.",
+        source: "apimachinery pkg/api/validation/path/name.go; apiserver pkg/storage/etcd3/store.go (prepareKey), \
+                 pkg/registry/generic/registry/store.go (NamespaceKeyFunc)",
+        observed: "Roles, whose names may be any path segment, and ConfigMaps in two namespaces of which one's name \
+                   begins with the other's; each key is read, and the lists compared.",
+        by_hand: "kubectl create role A:b --verb=get --resource=pods; kubectl create role a:b …; etcdctl get --prefix \
+                  /registry/roles/default/ --keys-only",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(case_and_paths),
+    },
+];
+
+/// No vowels and nothing that looks like something else (apimachinery pkg/util/rand).
+const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX: usize = 5;
+const LONGEST_PREFIX: usize = 58;
+
+async fn generate_name(ctx: &Ctx) -> Verdict {
+    let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let generated = |prefix: &str| json!({"metadata": {"generateName": prefix}});
+    // Marks the collection as one to be cleared.
+    ctx.create(&CONFIG_MAPS, &config_map("first")).await?;
+    let requests = (0..40).map(|_| Request::new(Method::POST, path.clone()).json(&generated("many-")));
+    let requests: Vec<Request> = requests.collect();
+    let answers = futures::future::try_join_all(requests.iter().map(|request| ctx.send(request))).await?;
+    let mut names = BTreeSet::new();
+    for answer in &answers {
+        let object = answer.object()?;
+        is_generated(object.name(), "many-").map_err(Stop::failed)?;
+        ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
+        expect!(names.insert(object.name().to_owned()), "the name {} was generated twice", object.name());
+    }
+    let long = "l".repeat(70);
+    let answer = ctx.send(&Request::new(Method::POST, path.clone()).json(&generated(&long))).await?;
+    is_generated(answer.object()?.name(), &long[..LONGEST_PREFIX]).map_err(Stop::failed)?;
+    let named = json!({"metadata": {"name": "mine", "generateName": "many-"}});
+    let answer = ctx.send(&Request::new(Method::POST, path).json(&named)).await?;
+    let named = answer.object()?;
+    expect_eq!(named.name(), "mine", "name of an object with both");
+    ctx.count("generated names", names.len() as u64 + 1);
+    Ok(())
+}
+
+fn is_generated(name: &str, prefix: &str) -> Result<(), String> {
+    let suffix = name.strip_prefix(prefix).ok_or_else(|| format!("`{name}` does not begin with `{prefix}`"))?;
+    if suffix.len() == SUFFIX && suffix.chars().all(|c| ALPHABET.contains(c)) {
+        return Ok(());
+    }
+    Err(format!("`{name}` does not end with {SUFFIX} characters of {ALPHABET}"))
+}
+
+fn roles() -> Resource {
+    Resource {
+        group: "rbac.authorization.k8s.io".into(),
+        version: "v1".into(),
+        plural: "roles".into(),
+        kind: "Role".into(),
+        namespaced: true,
+        stored_at: "roles".into(),
+    }
+}
+
+async fn case_and_paths(ctx: &Ctx) -> Verdict {
+    let roles = roles();
+    let longest = "n".repeat(253);
+    let names = ["a.b", "a-b", "ab", "A.b", "a:b", "A:b", "a b", "é", "a..b", "...", longest.as_str()];
+    for name in names {
+        let answer = ctx.try_create(&roles, &Object::new(&roles, name)).await?;
+        expect_eq!(answer.status, 201, "a Role named `{name}` was answered {answer}");
+        let stored = ctx.must_be_stored(&roles, name).await?;
+        let seen = (stored.version, stored.mod_rev.cast_unsigned());
+        let expected = (ctx.version_after(&roles, 1), answer.object()?.rv());
+        expect_eq!(seen, expected, "version and mod_revision at the key of `{name}`");
+        ctx.count("names", 1);
+    }
+    let keys = ctx.stored_all(&roles, 0).await?;
+    expect_eq!(keys.len(), names.len(), "keys of {} Roles", names.len());
+    ctx.create(&CONFIG_MAPS, &config_map(&longest)).await?;
+    for (resource, name) in [
+        (&roles, "."),
+        (&roles, ".."),
+        (&roles, "a/b"),
+        (&roles, "a%b"),
+        (&*CONFIG_MAPS, "A"),
+        (&*CONFIG_MAPS, ".."),
+        (&*CONFIG_MAPS, &format!("{longest}n")),
+    ] {
+        let path = resource.path(Some(ctx.namespace().await?));
+        let answer = ctx.send(&Request::new(Method::POST, path).json(&Object::new(resource, name).0)).await?;
+        expect!(answer.is(422, "Invalid"), "a {} named `{name}` was answered {answer}", resource.kind);
+        ctx.count("refused names", 1);
+    }
+    let up = object_path(&CONFIG_MAPS, ctx.namespace().await?, "%2e%2e");
+    let answer = ctx.send(&Request::get(up)).await?;
+    expect!(answer.is(400, "BadRequest"), "a GET of the name `..` was answered {answer}");
+    neighbours(ctx).await
+}
+
+/// A namespace whose name begins with that of the case's own.
+async fn neighbours(ctx: &Ctx) -> Verdict {
+    let own = ctx.namespace().await?;
+    let other = format!("{own}-a");
+    ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
+    let inside = CONFIG_MAPS.path(Some(&other));
+    let answer = ctx.send(&Request::new(Method::POST, inside.clone()).json(&config_map("b").0)).await?;
+    let verdict = strangers(ctx, &other, &answer).await;
+    // Nobody else clears a namespace that is not the case's own.
+    ctx.send(&Request::new(Method::DELETE, inside)).await?;
+    verdict
+}
+
+async fn strangers(ctx: &Ctx, other: &str, created: &Response) -> Verdict {
+    let own = ctx.namespace().await?;
+    expect_eq!(created.status, 201, "a ConfigMap in {other} was answered {created}");
+    let mine = ctx.create(&CONFIG_MAPS, &config_map("a-b")).await?;
+    let key = |namespace: &str, name: &str| CONFIG_MAPS.key(&ctx.profile().prefix, namespace, name);
+    for (key, object) in [(key(own, "a-b"), &mine), (key(other, "b"), &created.object()?)] {
+        let stored = ctx.store(&CONFIG_MAPS).get(&key, 0).await?;
+        expect_eq!(stored.map(|kv| kv.mod_rev.cast_unsigned()), Some(object.rv()), "mod_revision at {key}");
+    }
+    for (query, what) in [("", "a list"), ("resourceVersion=0", "a list from the cache"), ("limit=1", "a page")] {
+        let listed = ctx.list(&CONFIG_MAPS, query).await?.items();
+        let foreign = listed.iter().find(|object| object.namespace() != own);
+        expect!(foreign.is_none(), "{what} of {own} shows an object of another namespace: {foreign:?}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generated_name_is_the_prefix_and_five_characters() {
+        assert_eq!(is_generated("a-x5k2z", "a-"), Ok(()));
+        for bad in ["a-", "a-x5k2", "a-x5k2zz", "b-x5k2z", "a-xak2z", "a-x1k2z", "a-X5k2z"] {
+            assert!(is_generated(bad, "a-").is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What a namespace leaves in the store when the namespace controller has removed it: nothing.
+
+use std::time::Duration;
+
+use model::Level::Extra;
+use model::Resource;
+use model::history::Change;
+use serde_json::{Value, json};
+
+use crate::support::samples;
+use suite::api::{MERGE_PATCH, Request};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, NAMESPACES, Object, config_map};
+use suite::{expect, expect_eq, here, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.namespace-delete",
+    place: here!(),
+    level: Extra,
+    requirement: "Deleting a namespace removes all keys `<prefix>/*/<namespace>/` before the namespace's own; while a \
+                  finalizer holds up one of its objects the namespace is Terminating and its key stays.",
+    source: "kubernetes pkg/controller/namespace/deletion/namespaced_resources_deleter.go (deleteAllContent)",
+    observed: "An object of every namespaced resource of the release's table, one of a custom resource, and a ConfigMap \
+               with a finalizer; kube-controller-manager with its namespace controller is started for it. After the \
+               DELETE the namespace must come to say that finalizers remain, and stay with what they hold; when they \
+               are taken off its key must go. Then the raw history: each key's last change must be its deletion, \
+               at a revision below that of the namespace's, and a Range at that revision must show none of them.",
+    by_hand: "kubectl create ns a; kubectl -n a create cm b; kubectl -n a patch cm b --type merge -p \
+              '{\"metadata\":{\"finalizers\":[\"example.org/hold\"]}}'; etcdctl watch --prefix /registry/ & kubectl \
+              delete ns a --wait=false; kubectl -n a patch cm b --type merge -p '{\"metadata\":{\"finalizers\":null}}'",
+    profiles: &["reflagged"],
+    requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control]),
+    run: scenario!(namespace_delete),
+}];
+
+const HOLD: &str = "example.org/hold";
+/// Between two looks at the store.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A namespace with what was made in it.
+struct Doomed {
+    name: String,
+    keys: Vec<String>,
+    /// Those with finalizers, ours or the server's own.
+    held: Vec<(Resource, String)>,
+}
+
+async fn namespace_delete(ctx: &Ctx) -> Verdict {
+    // Before the controller manager, which looks for new resources every 30 s only.
+    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let controllers = ctx.start("kube-controller-manager", &[]).await?;
+    let doomed = filled(ctx, &fruits).await?;
+    let verdict = removed(ctx, &doomed).await;
+    controllers.stop().await?;
+    if verdict.is_err() {
+        // What the server does not show any more, no request removes.
+        for key in left(ctx, &doomed.name, 0).await? {
+            ctx.store(&CONFIG_MAPS).delete(&key).await?;
+        }
+    }
+    verdict
+}
+
+/// A namespace with an object of everything.
+async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<Doomed, Stop> {
+    let name = format!("{}-doomed", ctx.slug());
+    ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;
+    let mut objects = vec![
+        (fruits.clone(), Object::new(fruits, "apple")),
+        (CONFIG_MAPS.clone(), config_map("held").with("metadata.finalizers", json!([HOLD]))),
+    ];
+    for row in ctx.table()?.iter().filter(|row| row.resource.namespaced) {
+        objects.push((row.resource.clone(), samples::object(row, &row.name, &name)?));
+    }
+    let mut doomed = Doomed { name, keys: Vec::new(), held: Vec::new() };
+    for (resource, object) in objects {
+        let object = ctx.create_in(&doomed.name, &resource, &object).await?;
+        doomed.keys.push(resource.key(&ctx.profile().prefix, &doomed.name, object.name()));
+        if object.0["metadata"]["finalizers"].is_array() {
+            doomed.held.push((resource, object.name().to_owned()));
+        }
+    }
+    let stored = left(ctx, &doomed.name, 0).await?;
+    let lacks = doomed.keys.iter().find(|key| !stored.contains(key));
+    expect!(lacks.is_none(), "the store has no key {lacks:?} after its object was created");
+    ctx.count("objects", doomed.keys.len() as u64);
+    Ok(doomed)
+}
+
+async fn removed(ctx: &Ctx, doomed: &Doomed) -> Verdict {
+    let path = format!("{}/{}", NAMESPACES.path(None), doomed.name);
+    let answer = ctx.try_delete(&NAMESPACES, &doomed.name, &Value::Null).await?;
+    expect!(answer.is_success(), "DELETE of the namespace was answered {answer}");
+    let held: Vec<String> =
+        doomed.held.iter().map(|(of, name)| of.key(&ctx.profile().prefix, &doomed.name, name)).collect();
+    // It has seen what is left, and decided.
+    let what = "the namespace to say that finalizers remain";
+    until(ctx, what, || async {
+        let seen = ctx.send(&Request::get(path.clone())).await?;
+        expect_eq!(seen.status, 200, "a GET of the namespace while a finalizer holds up {held:?}");
+        let status = &seen.json()["status"];
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let mut remaining = conditions.filter(|c| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True");
+        Ok(if remaining.next().is_some() { Ok(()) } else { Err(status.to_string()) })
+    })
+    .await?;
+    let seen = ctx.get(&NAMESPACES, &doomed.name).await?;
+    expect_eq!(seen.0["status"]["phase"].as_str(), Some("Terminating"), "phase of the namespace");
+    ctx.must_be_stored(&NAMESPACES, &doomed.name).await?;
+    let left = left(ctx, &doomed.name, 0).await?;
+    let lost = held.iter().find(|key| !left.contains(key));
+    expect!(lost.is_none(), "{lost:?} is gone, though its object has a finalizer");
+    for (resource, name) in &doomed.held {
+        let patch = json!({"metadata": {"finalizers": null}}).to_string();
+        let object = format!("{}/{name}", resource.path(Some(&doomed.name)));
+        let request = Request::new(http::Method::PATCH, object).body(MERGE_PATCH, patch);
+        let answer = ctx.send(&request).await?;
+        expect!(answer.is_success(), "{request} was answered {answer}");
+    }
+    before_the_namespace(ctx, doomed).await
+}
+
+/// Waits for the deletion of the namespace's key, and looks at what the store had then.
+async fn before_the_namespace(ctx: &Ctx, doomed: &Doomed) -> Verdict {
+    let recorder = ctx.recorder(&NAMESPACES);
+    let own = NAMESPACES.key(&ctx.profile().prefix, "", &doomed.name);
+    let what = "the namespace's key to go";
+    let end = until(ctx, what, || async {
+        let last = recorder.changes_of(&own).into_iter().next_back();
+        let gone = last.filter(|last| last.kind == Change::Delete).map(|last| last.rev);
+        Ok(gone.ok_or_else(|| "it is still there".to_owned()))
+    })
+    .await?;
+    let then = left(ctx, &doomed.name, end).await?;
+    expect!(
+        then.is_empty(),
+        "when the namespace's key went, at revision {end}, the store still had {}",
+        then.join(", ")
+    );
+    let now = left(ctx, &doomed.name, 0).await?;
+    expect!(now.is_empty(), "after the namespace's key had gone the store got {}", now.join(", "));
+    for key in &doomed.keys {
+        let last = recorder.changes_of(key).into_iter().next_back();
+        let Some(last) = last else {
+            return Err(Stop::Errored(anyhow::anyhow!("no change of {key} was recorded")));
+        };
+        let in_time = last.kind == Change::Delete && last.rev < end;
+        expect!(in_time, "the last change of {key} is {:?}@{}, the namespace went at {end}", last.kind, last.rev);
+    }
+    ctx.count("keys deleted before their namespace", doomed.keys.len() as u64);
+    Ok(())
+}
+
+/// The keys that lie in a namespace, at a revision (0: now), in their order.
+async fn left(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, Stop> {
+    let below = format!("{}/", ctx.profile().prefix);
+    let (keys, _) = ctx.store(&NAMESPACES).keys(&below, revision).await?;
+    let part = format!("/{namespace}/");
+    Ok(keys.into_iter().map(|kv| kv.key).filter(|key| key.contains(&part)).collect())
+}
+
+/// The controller begins five seconds after the DELETE, and looks again after eight where finalizers are left.
+async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Result<T, Stop>
+where
+    F: Future<Output = Result<Result<T, String>, Stop>>,
+{
+    wait::until(what, Duration::from_secs(30) + ctx.limit(10.0), LOOK, look).await
+}

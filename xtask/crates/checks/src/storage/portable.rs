@@ -1,0 +1,286 @@
+//! Data that was written on one architecture and is read on another, and back.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use model::Level::Extra;
+use model::StoreInfo;
+use serde_json::Value;
+
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, Started};
+use suite::load::sample;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, config_map};
+use suite::store::{KeyValue, Store};
+use suite::{expect, here, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "storage.arch-portable-data",
+        place: here!(),
+        level: Extra,
+        requirement: "A snapshot of etcd that was taken on one architecture is restored on another with every key, value, \
+                      lease and revision and with the same hash, can be written to there, and comes back the same way.",
+        source: "etcd-io/etcd#20517, etcd-io/bbolt#15 (the file has the byte order and the page size of the machine)",
+        observed: "Objects are created, changed and deleted; a snapshot over gRPC is restored by the etcdutl of the machine \
+                   that runs this suite, and served by its etcd. Keys, values, versions, leases and HashKV must be those \
+                   of the store under test at that revision. There an update with the right revision must be done and one \
+                   with a wrong one refused; a snapshot of that is restored by the etcdutl under test into a spare etcd, \
+                   which must hold the same again.",
+        by_hand: "etcdctl snapshot save s; carry s to a machine of another architecture; etcdutl snapshot restore s \
+                  --data-dir d; etcd --data-dir d; etcdctl endpoint hashkv --rev R on both; and back",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control, Requirement::NativeStore]),
+        run: scenario!(portable_data),
+    },
+    Check {
+        id: "storage.arch-mixed-etcd",
+        place: here!(),
+        level: Extra,
+        requirement: "Members of one etcd cluster that run on different architectures hold the same at every revision.",
+        source: "etcd tests/robustness (the hash of all members at the end); etcd server/etcdserver/corrupt.go",
+        observed: "The spare etcd under test and the etcd of the machine that runs this suite are the two members of a new \
+                   cluster. Keys are put, put if their revision is the known one, and deleted through both, half of the \
+                   history is compacted, and both must have the same keys and the same HashKV, before and after.",
+        by_hand: "etcd --name a --initial-cluster a=https://…,b=https://… on one machine and --name b on the other; etcdctl \
+                  put through both; etcdctl endpoint hashkv --cluster",
+        profiles: &["disruptive"],
+        requires: Requires::OwnCluster(&[
+            Requirement::Exclusive,
+            Requirement::Control,
+            Requirement::NativeStore,
+            Requirement::Processes,
+        ]),
+        run: scenario!(mixed_members),
+    },
+];
+
+const OBJECTS: usize = 20;
+/// Changes through each member.
+const CHANGES: usize = 60;
+
+/// What a store holds at a revision.
+#[derive(Debug, PartialEq)]
+struct Content {
+    revision: i64,
+    keys: Vec<KeyValue>,
+    /// HashKV at that revision, and the revision up to which it is compacted.
+    hash: (u32, i64),
+}
+
+async fn portable_data(ctx: &Ctx) -> Verdict {
+    let (native, spare) = (ctx.native()?, ctx.spare()?);
+    write(ctx).await?;
+    let from = ctx.store(&CONFIG_MAPS);
+    let there = Serving::restored(ctx, from, &native, "native/etcdutl").await?;
+    let carried = there.content().await?;
+    same(ctx, &content(from, there.revision).await?, &carried, "restored on this machine")?;
+    update(ctx, &there.store, &carried).await?;
+    let back = Serving::restored(ctx, &there.store, &spare, "etcdutl").await?;
+    let changed = content(&there.store, back.revision).await?;
+    expect!(changed != carried, "an update on the other machine has changed nothing");
+    same(ctx, &changed, &back.content().await?, "restored where it came from")?;
+    let (there, back) = (there.etcd.stop().await, back.etcd.stop().await);
+    there.and(back)
+}
+
+/// Changes an object as an apiserver does, by the revision of its last change.
+async fn update(ctx: &Ctx, store: &Store, carried: &Content) -> Verdict {
+    let key = ctx.key(&CONFIG_MAPS, "n0").await?;
+    let last = carried.keys.iter().find(|kv| kv.key == key).map_or(0, |kv| kv.mod_rev);
+    expect!(last > 0, "{key} is not in what was carried over");
+    let refused = store.put_if(&key, last + 1, b"wrong").await?.is_none();
+    expect!(refused, "{key} was last changed at {last}, and an update that expects {} was done", last + 1);
+    let done = store.put_if(&key, last, b"changed on the other machine").await?.is_some();
+    expect!(done, "{key} was last changed at {last}, and an update that expects just that was refused");
+    let now = store.get(&key, 0).await?.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
+    expect!(now.as_deref() == Some("changed on the other machine"), "{key} holds {now:?} after the update");
+    Ok(())
+}
+
+async fn mixed_members(ctx: &Ctx) -> Verdict {
+    let (native, spare) = (ctx.native()?, ctx.spare()?);
+    let data = format!("{{run}}/mixed-{:08x}", fastrand::u32(..));
+    let heartbeat = ctx.limit(0.1).as_millis().clamp(100, 5000);
+    let (beat, election) = (heartbeat.to_string(), (heartbeat * 10).to_string());
+    let flags = |folder| {
+        [
+            ("data-dir", folder),
+            ("initial-cluster", "spare={store.spare-peer},native={store.native-peer}"),
+            ("heartbeat-interval", beat.as_str()),
+            ("election-timeout", election.as_str()),
+        ]
+    };
+    let (here, there) = (format!("{data}-native"), format!("{data}-spare"));
+    let (here, there) = (flags(&here), flags(&there));
+    // Neither is ready alone. Both are waited for: a start that is given up half-way could not be stopped.
+    let (here, there) = futures::join!(ctx.start("etcd-native", &here), ctx.start("etcd-spare", &there));
+    let (here, there) = (here?, there?);
+    let limit = ctx.limit(30.0);
+    let stores = [Store::connect(&native, limit).await?, Store::connect(&spare, limit).await?];
+    let verdict = agree(ctx, &stores).await;
+    let (here, there) = futures::join!(here.stop(), there.stop());
+    verdict.and(here).and(there)
+}
+
+/// Writes through both members and compares them.
+async fn agree(ctx: &Ctx, stores: &[Store; 2]) -> Verdict {
+    let mut last = 0;
+    for n in 0..CHANGES {
+        for (member, store) in stores.iter().enumerate() {
+            last = change(ctx, store, member, n).await?;
+        }
+    }
+    let [here, there] = stores;
+    let whole = content(here, last).await?;
+    expect!(!whole.keys.is_empty(), "the members have no keys after {CHANGES} changes through each");
+    same(ctx, &whole, &content(there, last).await?, "on the other member")?;
+    here.compact(last / 2).await?;
+    let what = "both members to have compacted";
+    wait::until(what, ctx.limit(30.0), Duration::from_millis(100), || async {
+        let (here, there) = (content(here, last).await?, content(there, last).await?);
+        // A compaction is done by each member in its own time.
+        let done = here.hash.1 == there.hash.1 && here.hash.1 > 0;
+        Ok(if done { Ok((here, there)) } else { Err(format!("{:?} and {:?}", here.hash, there.hash)) })
+    })
+    .await
+    .and_then(|(here, there)| same(ctx, &here, &there, "on the other member, compacted"))
+}
+
+/// One of the changes to a member's own few keys; gives the revision.
+async fn change(ctx: &Ctx, store: &Store, member: usize, n: usize) -> Result<i64, Stop> {
+    let key = format!("/registry/mixed/{member}-{}", n % 7);
+    match store.get(&key, 0).await? {
+        Some(kv) if n.is_multiple_of(5) => {
+            let done = store.put_if(&key, kv.mod_rev, &[b'x'; 300]).await?.is_some();
+            expect!(done, "{key} was last changed at {}, and an update that expects just that was refused", kv.mod_rev);
+            ctx.count("conditional writes", 1);
+            Ok(store.revision().await?)
+        }
+        Some(_) if n.is_multiple_of(11) => {
+            ctx.count("deletions", 1);
+            Ok(store.delete(&key).await?)
+        }
+        _ => {
+            ctx.count("writes", 1);
+            Ok(store.put(&key, format!("{n} through {member}").as_bytes()).await?)
+        }
+    }
+}
+
+/// Objects with and without a lease, of which some were changed and some are gone.
+async fn write(ctx: &Ctx) -> Verdict {
+    let namespace = ctx.namespace().await?.to_owned();
+    for n in 0..OBJECTS {
+        let made = ctx.create(&CONFIG_MAPS, &config_map(&format!("n{n}"))).await?;
+        match n % 4 {
+            0 => {}
+            1 => drop(ctx.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, &format!("e{n}"), "a")).await?),
+            2 => drop(ctx.update(&CONFIG_MAPS, &made.with("data.n", "again")).await?),
+            _ => ctx.delete(&CONFIG_MAPS, &format!("n{n}")).await.map(drop)?,
+        }
+    }
+    Ok(())
+}
+
+/// An etcd on restored data.
+struct Serving {
+    etcd: Started,
+    store: Store,
+    /// That of the snapshot: leases run out in the restored store too, which makes more revisions.
+    revision: i64,
+}
+
+impl Serving {
+    async fn restored(ctx: &Ctx, from: &Store, into: &StoreInfo, tool: &'static str) -> Result<Serving, Stop> {
+        let snapshot = from.snapshot().await?;
+        ctx.count("bytes of snapshots", snapshot.len() as u64);
+        ctx.put_file("carried.db", snapshot).await?;
+        // etcdutl fills no folder that has something in it, and a case may be repeated on the same cluster.
+        let data = format!("{{run}}/carried-{:08x}", fastrand::u32(..));
+        let told = ctx.tool(tool, &["snapshot", "status", "{run}/carried.db", "--write-out", "json"]).await?;
+        let revision = revision(&told)?;
+        ctx.tool(tool, &["snapshot", "restore", "{run}/carried.db", "--data-dir", &data]).await?;
+        let etcd = ctx.start(&format!("etcd-{}", into.name), &[("data-dir", &data)]).await?;
+        let store = Store::connect(into, ctx.limit(30.0)).await?;
+        Ok(Serving { etcd, store, revision })
+    }
+
+    async fn content(&self) -> Result<Content, Stop> {
+        content(&self.store, self.revision).await
+    }
+}
+
+/// From `etcdutl snapshot status`, which may log as well.
+fn revision(told: &str) -> Result<i64, Stop> {
+    let status = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let revision = status.filter_map(|status| status["revision"].as_i64()).next();
+    revision.ok_or_else(|| Stop::Errored(anyhow!("`etcdutl snapshot status` tells no revision: {told}")))
+}
+
+async fn content(store: &Store, revision: i64) -> Result<Content, Stop> {
+    let (keys, _) = store.list("", revision).await?;
+    Ok(Content { revision, keys, hash: store.hash(revision).await? })
+}
+
+fn same(ctx: &Ctx, from: &Content, to: &Content, how: &str) -> Verdict {
+    ctx.count("keys compared", from.keys.len() as u64);
+    match difference(from, to) {
+        None => Ok(()),
+        Some(difference) => Err(Stop::failed(format!("{how}, at revision {}: {difference}", from.revision))),
+    }
+}
+
+fn difference(from: &Content, to: &Content) -> Option<String> {
+    let missing_in = |content: &Content, kv: &KeyValue| !content.keys.iter().any(|other| other.key == kv.key);
+    if let Some(kv) = from.keys.iter().find(|kv| !to.keys.contains(kv)) {
+        let found = to.keys.iter().find(|other| other.key == kv.key);
+        return Some(format!("what was {kv:?} is {found:?}"));
+    }
+    if let Some(kv) = to.keys.iter().find(|kv| missing_in(from, kv)) {
+        return Some(format!("there is {kv:?}, which was not there"));
+    }
+    let hashes = (from.hash, to.hash);
+    (from.hash != to.hash).then(|| format!("all keys are the same and the histories are not: HashKV {hashes:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_or_changed_on_the_way() {
+        let kv = |key: &str, mod_rev| KeyValue {
+            key: key.into(),
+            value: vec![1],
+            create_rev: 2,
+            mod_rev,
+            version: 1,
+            lease: 7,
+        };
+        let whole = || Content { revision: 9, keys: vec![kv("/a", 3), kv("/b", 9)], hash: (5, 1) };
+        assert_eq!(difference(&whole(), &whole()), None);
+        type Break = fn(&mut Content);
+        let broken: [(&str, Break); 6] = [
+            ("is None", |c| drop(c.keys.pop())),
+            ("value: [0]", |c| c.keys[0].value = vec![0]),
+            ("lease: 0", |c| c.keys[0].lease = 0),
+            ("mod_rev: 4", |c| c.keys[0].mod_rev = 4),
+            ("was not there", |c| c.keys.push(KeyValue { key: "/c".into(), ..c.keys[0].clone() })),
+            ("HashKV", |c| c.hash.0 = 6),
+        ];
+        for (wanted, break_it) in broken {
+            let mut other = whole();
+            break_it(&mut other);
+            let said = difference(&whole(), &other).expect(wanted);
+            assert!(said.contains(wanted), "{wanted}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_revision_is_found_among_lines_of_a_log() {
+        let told = "{\"level\":\"info\",\"msg\":\"x\"}\n{\"hash\":1,\"revision\":42,\"totalKey\":3}\n";
+        assert_eq!(revision(told).ok(), Some(42));
+        assert!(revision("{\"level\":\"info\"}\nno JSON").is_err());
+    }
+}

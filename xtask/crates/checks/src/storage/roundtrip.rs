@@ -1,0 +1,294 @@
+//! Objects that set as many fields as possible, written, read back through every view, and read again after a restart.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use http::Method;
+use model::Level::Must;
+use model::{Action, Resource};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::support::stored_bytes::{difference, envelope_fault, lost};
+use crate::support::strip_resource_version::without_resource_version;
+use judge::decode::{Encoding, encoding};
+use suite::api::{PROTOBUF, Request, Response};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::Object;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.roundtrip",
+    place: here!(),
+    level: Must,
+    requirement: "A GET gives every field that was set back with its value, after the object was encoded into the \
+                  store and decoded again, as JSON, protobuf, Table and metadata alike.",
+    source: "apimachinery pkg/api/apitesting/roundtrip (in memory there), apiserver pkg/endpoints/handlers/response.go",
+    observed: "Objects with as many fields as the server accepts together, and a custom resource, are created; every \
+               field must be in the answer and in a GET from the store and from the watch cache. The protobuf answer \
+               must be the stored protobuf but for the resource version, and sent back as an update it must change \
+               nothing. Table and metadata views must carry the same metadata. On `reflagged` the apiserver is \
+               restarted and all of it is read once more.",
+    by_hand: "kubectl get podtemplate a -o yaml before and after a restart of kube-apiserver; \
+              curl -H 'Accept: application/json;as=Table;g=meta.k8s.io;v=v1' …/podtemplates/a",
+    profiles: &["default", "json", "yaml", "encrypted", "reflagged"],
+    requires: Requires::OwnCluster(&[Requirement::ExclusiveOn("reflagged")]),
+    run: scenario!(roundtrip),
+}];
+
+const MANIFESTS: &str = include_str!("maximal.yaml");
+const NAME: &str = "maximal";
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    /// Plural; the version is the stored one.
+    resource: String,
+    /// Without apiVersion, kind and name.
+    object: Value,
+}
+
+/// An object as its create was answered.
+struct Written {
+    resource: Resource,
+    created: Object,
+    /// Built-in resources only: the others have no protobuf.
+    stored_as: Option<String>,
+}
+
+async fn roundtrip(ctx: &Ctx) -> Verdict {
+    let mut written = Vec::new();
+    for manifest in manifests(ctx.namespace().await?)? {
+        written.push(write(ctx, manifest).await?);
+    }
+    written.push(write_custom(ctx).await?);
+    for object in &written {
+        read_all_views(ctx, object).await?;
+    }
+    if ctx.profile().name == "reflagged" {
+        restart(ctx, &written).await?;
+        for object in &written {
+            read_all_views(ctx, object).await?;
+        }
+    }
+    ctx.count("objects", written.len() as u64);
+    Ok(())
+}
+
+async fn write(ctx: &Ctx, manifest: Manifest) -> Result<Written, Stop> {
+    let (resource, stored_as) = in_stored_version(ctx, &manifest.resource)?;
+    let mut object = Object(manifest.object).with("metadata.name", NAME);
+    object = object.with("apiVersion", resource.api_version()).with("kind", resource.kind.clone());
+    write_one(ctx, resource, object, Some(stored_as)).await
+}
+
+/// Numbers, texts and shapes that an encoding of unstructured content can get wrong.
+async fn write_custom(ctx: &Ctx) -> Result<Written, Stop> {
+    let things = ctx.define(&format!("{}.archproof.example", ctx.slug()), "things", "Thing").await?;
+    let object = Object::new(&things, NAME).with(
+        "spec",
+        json!({
+            "integers": [0, -1, 9_007_199_254_740_993_i64, i64::MAX, i64::MIN],
+            "floats": [0.1, -2.5, 1e-7, 1.7976931348623157e308, 5e-324],
+            "texts": ["", "a\nb", " edges\t", "\n", "\u{0}", "\u{2028}", "é", "😀", "<&>", "\"\\"],
+            "empty": {"list": [], "map": {}, "text": "", "no": false, "zero": 0},
+            "keys": {"": 1, "a.b": 2, "Ä": 3, "a": 4, "Z": 5},
+            "nested": [[[{"a": [{}]}]]],
+        }),
+    );
+    write_one(ctx, things, object, None).await
+}
+
+async fn write_one(ctx: &Ctx, resource: Resource, object: Object, stored_as: Option<String>) -> Result<Written, Stop> {
+    let created = ctx.create(&resource, &object).await?;
+    if let Some(place) = lost(&object.0, &created.0) {
+        return Err(Stop::failed(format!("the create of a {} lost {place}", resource.kind)));
+    }
+    ctx.count("fields", leaves(&object.0));
+    Ok(Written { resource, created, stored_as })
+}
+
+async fn read_all_views(ctx: &Ctx, written: &Written) -> Verdict {
+    let Written { resource, created, .. } = written;
+    // Unset is answered from the store, a number from the watch cache (apiserver pkg/storage/cacher/delegator.go).
+    for query in [String::new(), format!("resourceVersion={}", created.rv())] {
+        let read = ctx.try_get(resource, NAME, &query).await?.object()?;
+        let place = difference(&created.0, &read.0);
+        none(place, || format!("a GET of a {} with `{query}` is not what was created", resource.kind))?;
+    }
+    if let Some(stored_as) = &written.stored_as {
+        protobuf_view(ctx, written, stored_as).await?;
+    }
+    let metadata = view(ctx, written, METADATA, "").await?.json();
+    none(metadata_fault(&metadata, created), || format!("the metadata view of a {}", resource.kind))?;
+    let table = view(ctx, written, TABLE, "").await?.json();
+    none(table_fault(&table, created, false), || format!("the Table view of a {}", resource.kind))?;
+    let table = view(ctx, written, TABLE, "includeObject=Object").await?.json();
+    none(table_fault(&table, created, true), || format!("the Table view with objects of a {}", resource.kind))?;
+    ctx.count("views", 5 + 2 * u64::from(written.stored_as.is_some()));
+    Ok(())
+}
+
+async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -> Result<Response, Stop> {
+    let path = object_path(&written.resource, ctx.namespace().await?, NAME);
+    let request = Request::get(path).query(query).accept(accept);
+    let answer = ctx.send(&request).await?;
+    expect_eq!(answer.status, 200, "status of {request} as {accept}");
+    Ok(answer)
+}
+
+/// The protobuf answer is what is stored, and says the same as the JSON one: sent back, it changes nothing.
+async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict {
+    let Written { resource, created, .. } = written;
+    let answer = view(ctx, written, PROTOBUF, "").await?;
+    none(envelope_fault(&answer.body, stored_as, NAME), || format!("the protobuf view of a {}", resource.kind))?;
+    let stored = ctx.must_be_stored(resource, NAME).await?;
+    if encoding(&stored.value) == Encoding::Protobuf {
+        let bare = without_resource_version(&answer.body).map_err(Stop::failed)?;
+        expect!(bare == stored.value, "the protobuf view of {} has other bytes than its value", stored.key);
+        ctx.count("values equal to the protobuf view", 1);
+    }
+    let path = object_path(resource, ctx.namespace().await?, NAME);
+    let back = Request::new(Method::PUT, path).body(PROTOBUF, answer.body.to_vec());
+    let updated = ctx.send(&back).await?.object()?;
+    let place = difference(&created.0, &updated.0);
+    none(place, || format!("an update of a {} with its own protobuf is no no-op", resource.kind))
+}
+
+/// Passes where there is no fault; `what` has it otherwise.
+fn none(fault: Option<String>, what: impl FnOnce() -> String) -> Verdict {
+    fault.map_or(Ok(()), |fault| Err(Stop::failed(format!("{}: {fault}", what()))))
+}
+
+/// What is wrong with a PartialObjectMetadata of `object`.
+fn metadata_fault(view: &Value, object: &Object) -> Option<String> {
+    if view["kind"] != "PartialObjectMetadata" {
+        return Some(format!("it is a {}", view["kind"]));
+    }
+    difference(&object.0["metadata"], &view["metadata"])
+}
+
+/// What is wrong with a Table that shows `object` alone, with its metadata or as a whole.
+fn table_fault(view: &Value, object: &Object, whole: bool) -> Option<String> {
+    if view["kind"] != "Table" {
+        return Some(format!("it is a {}", view["kind"]));
+    }
+    let rows = view["rows"].as_array().map_or(&[][..], Vec::as_slice);
+    let [row] = rows else { return Some(format!("it has {} rows, not 1", rows.len())) };
+    let columns = view["columnDefinitions"].as_array().map_or(&[][..], Vec::as_slice);
+    let cells = row["cells"].as_array().map_or(&[][..], Vec::as_slice);
+    if columns.len() != cells.len() {
+        return Some(format!("it has {} columns and {} cells", columns.len(), cells.len()));
+    }
+    // The first one, except with events, which begin with their age.
+    let Some(at) = columns.iter().position(|column| column["format"] == "name") else {
+        return Some("it has no column for the name".into());
+    };
+    if cells[at] != object.name() {
+        return Some(format!("its cell for the name is {}", cells[at]));
+    }
+    if whole { difference(&object.0, &row["object"]) } else { metadata_fault(&row["object"], object) }
+}
+
+/// Restarts the apiserver with the flags it has, and waits until it serves what was written.
+async fn restart(ctx: &Ctx, written: &[Written]) -> Verdict {
+    ctx.control("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
+    for object in written {
+        let path = object_path(&object.resource, ctx.namespace().await?, NAME);
+        suite::wait::until(
+            &format!("{path} after the restart"),
+            ctx.limit(30.0),
+            Duration::from_millis(50),
+            || async {
+                match ctx.send(&Request::get(path.clone())).await {
+                    Ok(answer) if answer.status == 404 && object.stored_as.is_some() => {
+                        Err(Stop::failed(format!("{path} is gone after a restart")))
+                    }
+                    Ok(answer) if answer.is_success() => Ok(Ok(())),
+                    Ok(answer) => Ok(Err(answer.to_string())),
+                    // A connection from before the restart.
+                    Err(error) => Ok(Err(format!("{error:#}"))),
+                }
+            },
+        )
+        .await?;
+    }
+    ctx.count("restarts", 1);
+    Ok(())
+}
+
+fn manifests(namespace: &str) -> anyhow::Result<Vec<Manifest>> {
+    serde_yaml::from_str(&MANIFESTS.replace("{namespace}", namespace)).context("maximal.yaml is invalid")
+}
+
+/// The resource in the version that is stored, with that version's kind.
+fn in_stored_version(ctx: &Ctx, plural: &str) -> anyhow::Result<(Resource, String)> {
+    let rows = ctx.ground.table.rows.iter().filter(|row| row.resource.plural == plural);
+    let mut rows = rows.filter(|r| r.stored_as == format!("{}/{}", r.resource.api_version(), r.resource.kind));
+    let row = rows.next().ok_or_else(|| anyhow!("the table of stored resources has no {plural} as they are stored"))?;
+    Ok((row.resource.clone(), row.stored_as.clone()))
+}
+
+/// Values that are neither maps nor lists.
+fn leaves(value: &Value) -> u64 {
+    match value {
+        Value::Object(map) => map.values().map(leaves).sum(),
+        Value::Array(list) => list.iter().map(leaves).sum(),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifests_are_readable_and_large() {
+        let manifests = manifests("n").unwrap();
+        let fields: u64 = manifests.iter().map(|manifest| leaves(&manifest.object)).sum();
+        assert!(fields > 400, "{fields}");
+        let event = manifests.iter().find(|manifest| manifest.resource == "events").unwrap();
+        assert_eq!(event.object["involvedObject"]["namespace"], "n");
+        assert_eq!(event.object["metadata"]["labels"]["app"], "maximal");
+    }
+
+    #[test]
+    fn a_table_is_refused_for_each_deviation() {
+        let object = Object(json!({"kind": "X", "metadata": {"name": "a", "uid": "u"}, "spec": 1}));
+        let metadata = json!({"kind": "PartialObjectMetadata", "metadata": {"name": "a", "uid": "u"}});
+        let table = |cells: Value, object: &Value| json!({"kind": "Table", "columnDefinitions": [{"format": "name"}, {}], "rows": [{"cells": cells, "object": object}]});
+        assert_eq!(table_fault(&table(json!(["a", 1]), &metadata), &object, false), None);
+        assert_eq!(table_fault(&table(json!(["a", 1]), &object.0), &object, true), None);
+        let other = json!({"kind": "PartialObjectMetadata", "metadata": {"name": "a", "uid": "v"}});
+        for (bad, whole) in [
+            (object.0.clone(), true),
+            (json!({"kind": "Table", "columnDefinitions": [], "rows": []}), false),
+            (json!({"kind": "Table", "rows": [{"cells": [], "object": metadata}]}), false),
+            (
+                json!({"kind": "Table", "columnDefinitions": [{}], "rows": [{"cells": ["a"], "object": metadata}]}),
+                false,
+            ),
+            (table(json!(["b", 1]), &metadata), false),
+            (table(json!(["a"]), &metadata), false),
+            (table(json!(["a", 1]), &other), false),
+            (table(json!(["a", 1]), &object.0), false),
+            (table(json!(["a", 1]), &metadata), true),
+        ] {
+            assert!(table_fault(&bad, &object, whole).is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_metadata_view_must_carry_all_metadata_and_say_so() {
+        let object = Object(json!({"kind": "X", "metadata": {"name": "a", "labels": {"l": ""}}}));
+        let view = |kind: &str, metadata: Value| json!({"kind": kind, "metadata": metadata});
+        let metadata = object.0["metadata"].clone();
+        assert_eq!(metadata_fault(&view("PartialObjectMetadata", metadata.clone()), &object), None);
+        assert!(metadata_fault(&view("X", metadata), &object).is_some());
+        assert!(metadata_fault(&view("PartialObjectMetadata", json!({"name": "a"})), &object).is_some());
+    }
+}

@@ -1,0 +1,238 @@
+//! Migrations of stored values to the present version and encryption, by kube-controller-manager.
+
+use std::time::Duration;
+
+use model::Level::Should;
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::storage::layout_custom::gate_is_on;
+use crate::support::encryption_fixture::{fresh_key, provider};
+use crate::support::stored_bytes::head;
+use judge::decrypt::Provider;
+use suite::api::Request;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::keyring::Keyring;
+use suite::object::{DEFINITIONS, MIGRATIONS, NAMESPACES, Object, POD_TEMPLATES};
+use suite::store::KeyValue;
+use suite::{expect, expect_eq, here, scenario, wait};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "storage.svm",
+    place: here!(),
+    level: Should,
+    requirement: "A StorageVersionMigration rewrites every object of its resource in the present storage version and \
+                  encryption, each once and without another change, and then has the condition Succeeded.",
+    source: "KEP-4192; kubernetes pkg/controller/storageversionmigrator, test/integration/storageversionmigrator",
+    observed: "PodTemplates of two namespaces are stored in the clear and custom resources as v1; then the apiserver \
+               encrypts the former, and v2 is the storage version of the latter. Nothing may be written anew before the \
+               migrations, for which kube-controller-manager is started; when they have succeeded each key must have \
+               one more version, be decrypted to the bytes it had or be v2, and no value may be as it was. The \
+               definition must name v2 alone in status.storedVersions.",
+    by_hand: "kube-apiserver --feature-gates=StorageVersionMigrator=true \
+              --runtime-config=storagemigration.k8s.io/v1beta1=true …; kubectl create -f - <<< '{\"apiVersion\": \
+              \"storagemigration.k8s.io/v1beta1\", \"kind\": \"StorageVersionMigration\", \"metadata\": {\"name\": \"m\"}, \
+              \"spec\": {\"resource\": {\"resource\": \"podtemplates\"}}}'; kubectl get storageversionmigration m -o yaml; \
+              etcdctl get --prefix /registry/podtemplates/ -w fields",
+    profiles: &["reflagged"],
+    requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control]),
+    run: scenario!(migration),
+}];
+
+const GATE: &str = "StorageVersionMigrator";
+const FLAG: &str = "encryption-provider-config";
+const FILE: &str = "migration.json";
+const KEY_NAME: &str = "migration";
+
+/// What is stored of a resource before its migration.
+struct Stored {
+    resource: Resource,
+    values: Vec<KeyValue>,
+}
+
+async fn migration(ctx: &Ctx) -> Verdict {
+    if !gate_is_on(ctx, GATE).await? {
+        return Err(Stop::Skipped { need: format!("the feature gate {GATE} to be on") });
+    }
+    let served = ctx.send(&Request::get(MIGRATIONS.path(None))).await?;
+    if served.status == 404 {
+        return Err(Stop::Skipped { need: format!("an apiserver that serves {}", MIGRATIONS.api_version()) });
+    }
+    let custom = custom_resources(ctx).await?;
+    let other = format!("{}-2", ctx.slug());
+    ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
+    for name in ["a", "b", "c"] {
+        ctx.create(&POD_TEMPLATES, &template(name)).await?;
+    }
+    ctx.create_in(&other, &POD_TEMPLATES, &template("d")).await?;
+    let templates = stored(ctx, &POD_TEMPLATES).await?;
+    expect_eq!(templates.values.len(), 4, "PodTemplates in the store");
+
+    let key = provider("aesgcm", KEY_NAME, &fresh_key()?);
+    let configuration = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
+        "resources": [{"resources": ["podtemplates"], "providers": [key, {"identity": {}}]}],
+    });
+    ctx.put_file(FILE, configuration.to_string().into_bytes()).await?;
+    ctx.restart_with(&[(FLAG, &format!("{{run}}/{FILE}"))]).await?;
+    let verdict = migrated(ctx, &templates, &custom, &Keyring::new(configuration)).await;
+    // Without the configuration nobody reads what is encrypted now.
+    for (namespace, names) in [(ctx.namespace().await?, &["a", "b", "c", LATER][..]), (&other, &["d"][..])] {
+        for name in names {
+            let path = format!("{}/{name}", POD_TEMPLATES.path(Some(namespace)));
+            ctx.send(&Request::new(http::Method::DELETE, path)).await?;
+        }
+    }
+    let restored = ctx.restart_with(&[(FLAG, "")]).await;
+    verdict.and(restored)
+}
+
+async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring) -> Verdict {
+    for before in [templates, custom] {
+        let now = stored(ctx, &before.resource).await?;
+        expect!(now.values == before.values, "{} were written anew before any migration", before.resource.plural);
+    }
+    let controllers = ctx.start("kube-controller-manager", &[]).await?;
+    let verdict = async {
+        succeed(ctx, &templates.resource, &template(LATER)).await?;
+        rewritten(ctx, templates, |old, new| is_encrypted(old, new, ring)).await?;
+        succeed(ctx, &custom.resource, &Object::new(&custom.resource, LATER)).await?;
+        rewritten(ctx, custom, is_second_version).await?;
+        only_the_second_version(ctx, &custom.resource).await
+    };
+    let verdict = verdict.await;
+    let stopped = controllers.stop().await;
+    verdict.and(stopped)
+}
+
+/// An object that is made while a migration runs.
+const LATER: &str = "later";
+
+/// Asks for a migration and waits until it has succeeded.
+///
+/// The controller migrates what the garbage collector's watch has shown, once that is as new as the migration: a change of
+/// the resource makes it so at once, and without one the next bookmark does, after up to a minute.
+async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
+    let name = format!("{}-{}", ctx.slug(), resource.plural);
+    let what = json!({"resource": {"group": resource.group, "resource": resource.plural}});
+    ctx.create(&MIGRATIONS, &Object::new(&MIGRATIONS, &name).with("spec", what)).await?;
+    let limit = Duration::from_secs(90) + ctx.limit(30.0);
+    let dated = wait::until("the migration to have a resource version", limit, LOOK, || async {
+        let migration = ctx.get(&MIGRATIONS, &name).await?;
+        fail_if_failed(&migration)?;
+        let dated = migration.0["status"]["resourceVersion"].is_string();
+        Ok(if dated { Ok(()) } else { Err(migration.0["status"].to_string()) })
+    });
+    dated.await?;
+    ctx.create(resource, later).await?;
+    let succeeded = wait::until("the migration to succeed", limit, LOOK, || async {
+        let migration = ctx.get(&MIGRATIONS, &name).await?;
+        fail_if_failed(&migration)?;
+        Ok(if has(&migration, "Succeeded") { Ok(()) } else { Err(migration.0["status"].to_string()) })
+    });
+    succeeded.await?;
+    ctx.count("migrations", 1);
+    Ok(())
+}
+
+const LOOK: Duration = Duration::from_millis(200);
+
+fn has(migration: &Object, condition: &str) -> bool {
+    let conditions = migration.0["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|c| c["type"] == condition && c["status"] == "True")
+}
+
+fn fail_if_failed(migration: &Object) -> Verdict {
+    expect!(!has(migration, "Failed"), "the migration has failed: {}", migration.0["status"]);
+    Ok(())
+}
+
+/// Every value must be there once more, as `fault` wants it beside the old one; and no other value as it was.
+async fn rewritten(ctx: &Ctx, before: &Stored, fault: impl Fn(&KeyValue, &KeyValue) -> Option<String>) -> Verdict {
+    let now = stored(ctx, &before.resource).await?;
+    for old in &before.values {
+        let Some(new) = now.values.iter().find(|new| new.key == old.key) else {
+            return Err(Stop::failed(format!("the migration has lost {}", old.key)));
+        };
+        expect!(new.mod_rev > old.mod_rev, "{} was not written anew, though the migration has succeeded", old.key);
+        let version = ctx.version_after(&before.resource, old.version + 1);
+        expect_eq!(new.version, version, "version of {} after the migration", old.key);
+        if let Some(fault) = fault(old, new) {
+            return Err(Stop::failed(format!("{} after the migration: {fault}", old.key)));
+        }
+        ctx.count("values rewritten", 1);
+    }
+    Ok(())
+}
+
+fn is_encrypted(old: &KeyValue, new: &KeyValue, ring: &Keyring) -> Option<String> {
+    let prefix = Provider::AesGcm.prefix(KEY_NAME);
+    if !new.value.starts_with(prefix.as_bytes()) {
+        return Some(format!("it begins with {}, not with `{prefix}`", head(&new.value)));
+    }
+    match ring.open(&new.value, &new.key) {
+        Ok(clear) if clear == old.value => None,
+        Ok(clear) => Some(format!("it decrypts to {}, not to what was stored before", head(&clear))),
+        Err(fault) => Some(fault),
+    }
+}
+
+/// Of a custom resource whose versions differ in nothing else.
+fn is_second_version(old: &KeyValue, new: &KeyValue) -> Option<String> {
+    let parsed = |kv: &KeyValue| serde_json::from_slice::<Value>(&kv.value).unwrap_or_default();
+    let (old, new) = (parsed(old), parsed(new));
+    let version = |object: &Value, version: &str| object["apiVersion"].as_str().is_some_and(|v| v.ends_with(version));
+    if !version(&old, "/v1") || !version(&new, "/v2") {
+        return Some(format!("its version was {} and is {}", old["apiVersion"], new["apiVersion"]));
+    }
+    (old["spec"] != new["spec"] || old["metadata"]["uid"] != new["metadata"]["uid"])
+        .then(|| format!("it was {old} and is {new}"))
+}
+
+/// Custom resources that were stored as v1, and v2 is the storage version now.
+async fn custom_resources(ctx: &Ctx) -> Result<Stored, Stop> {
+    let resource = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    for name in ["a", "b"] {
+        ctx.create(&resource, &Object::new(&resource, name).with("spec.colour", name)).await?;
+    }
+    let before = stored(ctx, &resource).await?;
+    expect_eq!(before.values.len(), 2, "custom resources in the store");
+    let name = format!("{}.{}", resource.plural, resource.group);
+    let defined = wait::until("the definition to be changed", ctx.limit(30.0), LOOK, || async {
+        // Its status is still being written.
+        let mut definition = ctx.get(&DEFINITIONS, &name).await?;
+        let versions = &mut definition.0["spec"]["versions"];
+        let mut second = versions[0].clone();
+        second["name"] = json!("v2");
+        versions[0]["storage"] = json!(false);
+        *versions = json!([versions[0], second]);
+        let answer = ctx.try_update(&DEFINITIONS, &definition).await?;
+        Ok(if answer.is_success() { Ok(()) } else { Err(answer.to_string()) })
+    });
+    defined.await?;
+    let second = Resource { version: "v2".into(), ..resource };
+    ctx.wait_until_served(&second).await?;
+    Ok(Stored { resource: second, ..before })
+}
+
+/// The controller takes the old versions off after the migration has succeeded.
+async fn only_the_second_version(ctx: &Ctx, resource: &Resource) -> Verdict {
+    let name = format!("{}.{}", resource.plural, resource.group);
+    wait::until("the definition to name v2 alone as stored", ctx.limit(30.0), LOOK, || async {
+        let stored = ctx.get(&DEFINITIONS, &name).await?.0["status"]["storedVersions"].clone();
+        Ok(if stored == json!(["v2"]) { Ok(()) } else { Err(stored.to_string()) })
+    })
+    .await
+}
+
+/// All values of a resource, in whichever namespace.
+async fn stored(ctx: &Ctx, resource: &Resource) -> Result<Stored, Stop> {
+    let prefix = resource.key_prefix(&ctx.profile().prefix, None);
+    let (values, _) = ctx.store(resource).list(&prefix, 0).await?;
+    Ok(Stored { resource: resource.clone(), values })
+}
+
+fn template(name: &str) -> Object {
+    Object::new(&POD_TEMPLATES, name).with("template.spec.containers", json!([{"name": "c", "image": "none"}]))
+}

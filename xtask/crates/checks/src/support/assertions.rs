@@ -1,0 +1,124 @@
+//! What the concurrency-control checks look at: the raw changes of a key and the events of a watch, both up to a
+//! revision that is known to be there. No requirement is stated here.
+
+use std::time::Duration;
+
+use model::Resource;
+use model::history::{Change, Revision};
+
+use suite::check::Stop;
+use suite::ctx::Ctx;
+use suite::object::{Object, POD_TEMPLATES};
+use suite::watch::Watch;
+
+/// An event as the checks compare it: its word, the object's name, the resource version.
+pub(crate) type Seen = (String, String, u64);
+
+/// The raw changes of the key of `name`, complete up to the write that gave `until`, an object of the same resource.
+pub(crate) async fn changes(ctx: &Ctx, resource: &Resource, name: &str, until: &Object) -> Result<Vec<Revision>, Stop> {
+    let last_key = ctx.key(resource, until.name()).await?;
+    let last_rev = until.rv().cast_signed();
+    let what = format!("revision {last_rev} of {last_key} in the raw history");
+    suite::wait::until(&what, ctx.limit(30.0), Duration::from_millis(10), || async {
+        let seen = ctx.recorder(resource).changes_of(&last_key);
+        let arrived = seen.iter().any(|change| change.rev >= last_rev);
+        Ok(if arrived { Ok(()) } else { Err(words(&seen)) })
+    })
+    .await?;
+    let key = ctx.key(resource, name).await?;
+    let found = ctx.recorder(resource).changes_of(&key);
+    ctx.count("revisions", found.len() as u64);
+    Ok(found)
+}
+
+/// Everything that the watch delivers up to the write that gave `until`, which it must deliver too.
+pub(crate) async fn events(ctx: &Ctx, watch: &mut Watch, until: &Object) -> Result<Vec<Seen>, Stop> {
+    let events = watch.read_to(until.rv(), ctx.limit(30.0)).await?;
+    ctx.count("events", events.len() as u64);
+    Ok(events.iter().map(|e| seen(e.word(), e.object.name(), e.frame.rv)).collect())
+}
+
+pub(crate) fn seen(word: &str, name: &str, rv: u64) -> Seen {
+    (word.to_owned(), name.to_owned(), rv)
+}
+
+/// `put@5, delete@6`.
+pub(crate) fn words(changes: &[Revision]) -> String {
+    let words = changes.iter().map(|change| match change.kind {
+        Change::Put => format!("put@{}", change.rev),
+        Change::Delete => format!("delete@{}", change.rev),
+    });
+    words.collect::<Vec<String>>().join(", ")
+}
+
+/// The key was put `puts` times, then deleted once, and nothing else; the error shows what the store has instead.
+pub(crate) fn put_then_deleted(changes: &[Revision], puts: usize) -> Result<(), String> {
+    let kinds: Vec<Change> = changes.iter().map(|change| change.kind).collect();
+    let mut expected = vec![Change::Put; puts];
+    expected.push(Change::Delete);
+    if kinds == expected {
+        return Ok(());
+    }
+    Err(format!("expected {puts} puts and then one delete, the store has: {}", words(changes)))
+}
+
+/// The key was only ever put, at these revisions; the error shows what the store has instead.
+pub(crate) fn only_put_at(changes: &[Revision], revisions: &[u64]) -> Result<(), String> {
+    let expected: Vec<(Change, i64)> = revisions.iter().map(|rev| (Change::Put, rev.cast_signed())).collect();
+    let found: Vec<(Change, i64)> = changes.iter().map(|change| (change.kind, change.rev)).collect();
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("expected puts at {revisions:?} and nothing else, the store has: {}", words(changes)))
+}
+
+/// A PodTemplate with one container `c`: it has a generation, and its DELETE answers with the object.
+pub(crate) fn pod_template(name: &str) -> Object {
+    let containers = serde_json::json!([{"name": "c", "image": "example.org/c:1"}]);
+    Object::new(&POD_TEMPLATES, name).with("template.spec.containers", containers)
+}
+
+#[cfg(test)]
+pub(crate) mod fixture {
+    use super::*;
+
+    /// A change of one key; the value is `bytes`.
+    pub(crate) fn change(kind: Change, rev: i64, bytes: &[u8]) -> Revision {
+        let version = i64::from(kind == Change::Put);
+        let key = suite::record::key("/registry/x/n/a");
+        Revision { at: 0, rev, key, kind, version, create_rev: 1, lease: 0, prev_rev: 0, value: bytes.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::change;
+    use super::*;
+
+    #[test]
+    fn a_removal_is_the_puts_and_one_delete() {
+        let (put, delete) = (|rev| change(Change::Put, rev, b"v"), |rev| change(Change::Delete, rev, b""));
+        assert_eq!(put_then_deleted(&[put(1), put(2), delete(3)], 2), Ok(()));
+        for bad in [
+            vec![],
+            vec![put(1), put(2)],
+            vec![put(1), delete(3)],
+            vec![put(1), put(2), delete(3), delete(4)],
+            vec![put(1), put(2), put(3), delete(4)],
+            vec![put(1), delete(2), put(3)],
+        ] {
+            assert!(put_then_deleted(&bad, 2).is_err(), "{}", words(&bad));
+        }
+        assert_eq!(words(&[put(1), delete(3)]), "put@1, delete@3");
+    }
+
+    #[test]
+    fn puts_are_compared_with_their_revisions() {
+        let put = |rev| change(Change::Put, rev, b"v");
+        assert_eq!(only_put_at(&[put(1), put(4)], &[1, 4]), Ok(()));
+        for bad in [vec![put(1)], vec![put(1), put(3)], vec![put(1), put(4), put(5)], vec![]] {
+            assert!(only_put_at(&bad, &[1, 4]).is_err(), "{}", words(&bad));
+        }
+        assert!(only_put_at(&[put(1), change(Change::Delete, 4, b"")], &[1, 4]).is_err());
+    }
+}

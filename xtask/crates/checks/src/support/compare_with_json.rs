@@ -1,0 +1,198 @@
+//! Streams of another form beside one of JSON: the same writes, the same revisions, and the store's own history as the
+//! measure of both. The checks say what an event of their form must hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Resource;
+use model::history::{Change, End, Key};
+use serde_json::Value;
+
+use crate::support::expected_events::{
+    Told, Truth, changes, fail, first_difference, names, sow, state_difference, while_writing,
+};
+use crate::support::page::{sample, with_content};
+use crate::support::watch_form_stream::{FormStream, Over};
+use crate::support::watch_forms::{Content, Form, Sent};
+use crate::watch::start::open;
+use judge::decode;
+use suite::check::{Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::CONFIG_MAPS;
+use suite::watch::WatchOptions;
+
+/// One change as the JSON stream told it and as it lies in the store.
+pub(crate) struct Reference {
+    pub(crate) told: Told,
+    /// The JSON stream's object.
+    pub(crate) object: Value,
+    /// The stored bytes; of a deletion those before it.
+    pub(crate) stored: Arc<[u8]>,
+}
+
+/// Why an event of another form does not say the same; the number is its place in the stream.
+pub(crate) type Same = fn(Form, usize, &Reference, &Sent) -> Option<String>;
+
+/// Few objects, so that each is created, changed and deleted many times.
+const OBJECTS: usize = 5;
+/// A resource version that no store reaches.
+const FAR_FUTURE: &str = "&resourceVersion=9000000000000000";
+
+/// Opens streams of all `forms` beside one of JSON while objects of `resource` are written, and compares them with the
+/// store's history and, event by event, with the JSON stream. Then looks at initial events and at an ERROR in each form.
+pub(crate) async fn beside_json(ctx: &Ctx, resource: &Resource, forms: &[(Over, Form)], same: Same) -> Verdict {
+    let begin = ctx.list(resource, "").await?.rv();
+    let opened = async {
+        let json = open(ctx, ctx.transport(), resource, &WatchOptions::after(begin)).await?;
+        let mut streams = Vec::new();
+        for (over, form) in forms {
+            streams.push(FormStream::open(ctx, *over, *form, resource, Some(begin), "").await?);
+        }
+        Ok((json, streams))
+    };
+    let (last, (mut json, mut streams)) = if *resource == *CONFIG_MAPS {
+        let names = names(OBJECTS);
+        sow(ctx, &names).await?;
+        while_writing(ctx, &names, Duration::ZERO, opened).await?
+    } else {
+        let opened = opened.await?;
+        (live(ctx, resource).await?, opened)
+    };
+    let truth = Truth::of(ctx, resource, last).await?;
+    let events = json.read_to(last, ctx.limit(30.0)).await?;
+    if let Some(difference) = first_difference(truth.after(begin), &changes(&events)) {
+        return Err(fail("the JSON stream", &difference, &events));
+    }
+    let objects = events.into_iter().filter(|event| event.frame.is_change()).map(|event| event.object.0);
+    let references = references(ctx, resource, begin, truth.after(begin), objects.collect()).await?;
+    for stream in &mut streams {
+        stream.read_to(last).await?;
+        compare(ctx, stream, &references, same)?;
+    }
+    for (over, form) in forms {
+        initial_events(ctx, *over, *form, resource, &truth, last).await?;
+    }
+    Ok(())
+}
+
+fn compare(ctx: &Ctx, stream: &mut FormStream<'_>, references: &[Reference], same: Same) -> Verdict {
+    stream.record();
+    let expected: Vec<Told> = references.iter().map(|reference| reference.told.clone()).collect();
+    if let Some(difference) = first_difference(&expected, &stream.told()) {
+        return Err(stream.fail(&difference));
+    }
+    let sent = stream.events.iter().filter(|sent| sent.is_change());
+    for (place, (reference, sent)) in references.iter().zip(sent).enumerate() {
+        if let Some(fault) = same(stream.form, place, reference, sent) {
+            return Err(stream.fail(&format!("{}: {fault}", reference.told)));
+        }
+    }
+    ctx.count("streams", 1);
+    ctx.count("events", references.len() as u64);
+    Ok(())
+}
+
+/// What each change was, by the JSON stream and by the store.
+async fn references(
+    ctx: &Ctx,
+    resource: &Resource,
+    begin: u64,
+    told: &[Told],
+    objects: Vec<Value>,
+) -> Result<Vec<Reference>, Stop> {
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    let mut values: BTreeMap<Key, Arc<[u8]>> = BTreeMap::new();
+    let mut stored = Vec::new();
+    for revision in ctx.recorder(resource).changes_below(&prefix) {
+        let value = match revision.kind {
+            Change::Put => Arc::clone(&revision.value),
+            Change::Delete => values.get(&revision.key).cloned().unwrap_or_default(),
+        };
+        values.insert(revision.key, Arc::clone(&value));
+        if revision.rev.cast_unsigned() > begin {
+            stored.push(value);
+        }
+    }
+    let rows = told.iter().cloned().zip(objects).zip(stored);
+    Ok(rows.map(|((told, object), stored)| Reference { told, object, stored }).collect())
+}
+
+/// A create, a change, a deletion, and one last object; gives the last revision.
+async fn live(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
+    let created = ctx.create(resource, &sample(ctx, resource, "a", "1").await?).await?;
+    ctx.create(resource, &sample(ctx, resource, "ab", "1").await?).await?;
+    ctx.update(resource, &with_content(created, "2")).await?;
+    ctx.delete(resource, "a").await?;
+    Ok(ctx.create(resource, &sample(ctx, resource, "zz-last", "1").await?).await?.rv())
+}
+
+/// Nobody writes any more: one ADDED for each object there is, then the bookmark that ends them.
+async fn initial_events(ctx: &Ctx, over: Over, form: Form, resource: &Resource, truth: &Truth, last: u64) -> Verdict {
+    let mut stream = FormStream::open(ctx, over, form, resource, None, "").await?;
+    stream.read_until("the end of the initial events", Sent::ends_initial).await?;
+    stream.record();
+    let told = stream.told();
+    if let Some(odd) = stream.events.iter().rev().skip(1).find(|sent| sent.word != "ADDED") {
+        return Err(stream.fail(&format!("{} came before the end of the initial events", odd.word)));
+    }
+    let seen = told.iter().map(|told| (told.key.clone(), told.rv)).collect();
+    let expected = truth.state(last);
+    if let Some(difference) = state_difference(&expected, &seen) {
+        return Err(stream.fail(&format!("the initial events: {difference}")));
+    }
+    if told.len() != expected.len() {
+        return Err(stream.fail(&format!("{} initial events for {} objects", told.len(), expected.len())));
+    }
+    let rv = stream.events.last().and_then(|bookmark| bookmark.about().ok()).map_or(0, |about| about.rv);
+    if rv < last {
+        return Err(stream.fail(&format!("the bookmark is at {rv}, before the last write at {last}")));
+    }
+    ctx.count("initial events", told.len() as u64);
+    Ok(())
+}
+
+/// An ERROR carries a Status in every form, and ends the stream.
+pub(crate) async fn refused(ctx: &Ctx, over: Over, form: Form, resource: &Resource) -> Verdict {
+    let mut stream = FormStream::open(ctx, over, form, resource, None, FAR_FUTURE).await?;
+    let end = stream.read_to_end(ctx.limit(30.0)).await?;
+    if end != End::Server {
+        return Err(stream.fail(&format!("the end after an ERROR was {end:?}")));
+    }
+    let [error] = &stream.events[..] else {
+        let words: Vec<&str> = stream.events.iter().map(|sent| sent.word.as_str()).collect();
+        return Err(stream.fail(&format!("a watch that cannot begin sent {words:?} instead of one ERROR")));
+    };
+    match status_code(&error.content) {
+        Ok(504) if error.word == "ERROR" => {}
+        Ok(code) => return Err(stream.fail(&format!("{} with the code {code} instead of ERROR with 504", error.word))),
+        Err(fault) => return Err(stream.fail(&format!("{}: {fault}", error.word))),
+    }
+    ctx.count("errors", 1);
+    Ok(())
+}
+
+/// `code` of a Status.
+fn status_code(content: &Content) -> Result<u64, String> {
+    match content {
+        Content::Json(status) if status["kind"] == "Status" && status["apiVersion"] == "v1" => {
+            status["code"].as_u64().ok_or_else(|| format!("a Status without code: {status}"))
+        }
+        Content::Json(other) => Err(format!("no Status: {other}")),
+        Content::Protobuf(value) => {
+            let envelope = decode::envelope(value)?;
+            if (envelope.api_version.as_str(), envelope.kind.as_str()) != ("v1", "Status") {
+                return Err(format!("no Status, but {} {}", envelope.api_version, envelope.kind));
+            }
+            let fields = decode::fields(envelope.raw)?;
+            let code = fields.iter().find_map(|field| match field.value {
+                decode::Wire::Varint(code) if field.number == STATUS_CODE => Some(code),
+                _ => None,
+            });
+            code.ok_or_else(|| "a Status without code (field 6)".into())
+        }
+    }
+}
+
+/// The field `code` of `Status` in meta/v1/generated.proto.
+const STATUS_CODE: u32 = 6;

@@ -1,0 +1,151 @@
+//! The profile `encrypted` as its checks need it: its EncryptionConfiguration, the keys in it and those of its KMS plugin,
+//! and with them the clear form of what its server stores.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use model::Resource;
+use ring::digest;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::{Value, json};
+
+use crate::support::stored_bytes::position;
+use judge::decrypt::{self, Provider, Sealed};
+use suite::api::Request;
+use suite::check::{Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::keyring::Keyring;
+pub(crate) use suite::keyring::{KMS_KEYS, KMS_LABEL};
+use suite::object::{CONFIG_MAPS, CONTROLLER_REVISIONS, Object, POD_TEMPLATES, SECRETS, config_map};
+use suite::store::KeyValue;
+
+/// The EncryptionConfiguration.
+pub(crate) const CONFIGURATION: &str = "encryption.yaml";
+
+/// A built-in resource with the provider that its entry of the configuration names first.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) provider: Provider,
+    /// Of the key or the plugin.
+    pub(crate) name: &'static str,
+    pub(crate) resource: &'static Resource,
+}
+
+/// One resource for each provider.
+pub(crate) fn kinds() -> [Kind; 4] {
+    [
+        Kind { provider: Provider::AesCbc, name: "cbc", resource: &CONFIG_MAPS },
+        Kind { provider: Provider::AesGcm, name: "gcm", resource: &SECRETS },
+        Kind { provider: Provider::Secretbox, name: "box", resource: &POD_TEMPLATES },
+        Kind { provider: Provider::KmsV2, name: "vault", resource: &CONTROLLER_REVISIONS },
+    ]
+}
+
+impl Kind {
+    pub(crate) fn prefix(&self) -> String {
+        self.provider.prefix(self.name)
+    }
+
+    /// An object that carries `text`.
+    pub(crate) fn object(&self, name: &str, text: &str) -> Object {
+        let object = Object::new(self.resource, name);
+        match self.resource.kind.as_str() {
+            "ConfigMap" => config_map(name).with("data.k", text),
+            "Secret" => object.with("data.k", STANDARD.encode(text)),
+            "PodTemplate" => object.with(
+                "template",
+                json!({"metadata": {"annotations": {"note": text}},
+                       "spec": {"containers": [{"name": "c", "image": "none"}]}}),
+            ),
+            _ => object.with("revision", 1).with("data.k", text),
+        }
+    }
+}
+
+/// What a file of the profile's private folder holds.
+pub(crate) fn file(ctx: &Ctx, name: &str) -> anyhow::Result<String> {
+    let path: PathBuf = ctx.profile().dir.join(name);
+    std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))
+}
+
+/// Replaces such a file where the server reads it.
+pub(crate) async fn write_file(ctx: &Ctx, name: &str, text: &str) -> Verdict {
+    ctx.put_file(name, text.as_bytes().to_vec()).await
+}
+
+/// The configuration as a value, for reading and changing.
+pub(crate) fn configuration(ctx: &Ctx) -> anyhow::Result<Value> {
+    Ok(serde_yaml::from_str(&file(ctx, CONFIGURATION)?)?)
+}
+
+/// 32 fresh bytes, base64.
+pub(crate) fn fresh_key() -> anyhow::Result<String> {
+    let mut key = [0; 32];
+    SystemRandom::new().fill(&mut key).map_err(|_| anyhow!("the system's random source gave nothing for a key"))?;
+    Ok(STANDARD.encode(key))
+}
+
+/// A provider entry with one key.
+pub(crate) fn provider(kind: &str, name: &str, key: &str) -> Value {
+    json!({kind: {"keys": [{"name": name, "secret": key}]}})
+}
+
+/// The server's configuration is the one in the file: its metrics tell the digest of what it has loaded.
+pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String>, Stop> {
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let answer = ctx.send(&Request::get("/metrics")).await?;
+    let text = String::from_utf8_lossy(&answer.body);
+    let info = text.lines().find(|line| line.starts_with("apiserver_encryption_config_controller_last_config_info{"));
+    let Some(info) = info else {
+        return Err(Stop::Errored(anyhow!(
+            "the metrics do not tell which encryption configuration is loaded: {answer}"
+        )));
+    };
+    Ok(if info.contains(&hash) { Ok(()) } else { Err(info.to_owned()) })
+}
+
+/// Waits until the server has loaded what the file says, which an earlier case may have changed.
+pub(crate) async fn settled(ctx: &Ctx) -> Verdict {
+    let text = file(ctx, CONFIGURATION)?;
+    let limit = Duration::from_secs(90) + ctx.limit(10.0);
+    let what = "the encryption configuration to be the one of the profile's file";
+    suite::wait::until(what, limit, Duration::from_millis(500), || async { is_loaded(ctx, &text).await }).await
+}
+
+/// A custom resource of a group that has the kind's provider. A value that cannot be read stops the server's cache of its
+/// resource for half a minute, also when it is gone: the cache asks again for the same event (client-go
+/// tools/cache/reflector.go, "Retrying watch after internal error"). So such values go to resources that nobody else has.
+pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> Result<Resource, Stop> {
+    let group = match kind.provider {
+        Provider::AesCbc => "aescbc",
+        Provider::AesGcm => "aesgcm",
+        Provider::Secretbox => "secretbox",
+        Provider::KmsV1 | Provider::KmsV2 => "kms",
+    };
+    ctx.define(&format!("{group}.archproof.example"), plural, name).await
+}
+
+/// The value's parts; the check fails if it is not encrypted.
+pub(crate) fn sealed(stored: &KeyValue) -> Result<Sealed<'_>, Stop> {
+    let parts = decrypt::sealed(&stored.value).map_err(|fault| wrong(stored, &fault))?;
+    parts.ok_or_else(|| wrong(stored, "is not encrypted"))
+}
+
+/// The clear form, with the keys of the profile's files.
+pub(crate) fn clear(ctx: &Ctx, stored: &KeyValue) -> Result<Vec<u8>, Stop> {
+    sealed(stored)?;
+    let ring = Keyring::of(ctx.profile()).map_err(|fault| Stop::Errored(anyhow!(fault)))?;
+    ring.open(&stored.value, &stored.key).map_err(|fault| wrong(stored, &fault))
+}
+
+fn wrong(stored: &KeyValue, fault: &str) -> Stop {
+    Stop::failed(format!("the value of {}: {fault}", stored.key))
+}
+
+/// Whether any of `texts` stands in the bytes.
+pub(crate) fn shown<'a>(bytes: &[u8], texts: &[&'a str]) -> Option<&'a str> {
+    texts.iter().copied().find(|text| !text.is_empty() && position(bytes, text.as_bytes()).is_some())
+}

@@ -1,0 +1,347 @@
+//! The watch checks' yardstick: writes that go on while watches begin, and what the store says the streams must show.
+//!
+//! The comparisons are pure; the whole-run judges, which do the same for every stream of a run, live elsewhere.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use model::Resource;
+use model::history::{Change, Key, Revision};
+
+use suite::check::Stop;
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, Object, config_map};
+use suite::wait::{pause, until};
+use suite::watch::{Event, summary};
+
+/// One change as a watch without selector must deliver it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) word: String,
+    pub(crate) key: Key,
+    pub(crate) rv: u64,
+}
+
+/// All changes of some objects, in the order of the store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Truth(pub(crate) Vec<Told>);
+
+/// Key and resource version of each object.
+pub(crate) type State = BTreeMap<Key, u64>;
+
+impl Truth {
+    /// The store's changes below the resource's part of the case's namespace, once those up to `last` (one of them) are
+    /// recorded.
+    pub(crate) async fn of(ctx: &Ctx, resource: &Resource, last: u64) -> Result<Truth, Stop> {
+        let namespace = ctx.namespace().await?;
+        let prefix = resource.key_prefix(&ctx.profile().prefix, Some(namespace));
+        let recorder = ctx.recorder(resource);
+        let what = format!("revision {last} on the raw store watch");
+        until(&what, ctx.limit(30.0), Duration::from_millis(20), || async {
+            let revisions = recorder.changes_below(&prefix);
+            let seen = revisions.last().map_or(0, |revision| revision.rev.cast_unsigned());
+            Ok(if seen >= last {
+                Ok(Truth(revisions.iter().map(Told::from).collect()))
+            } else {
+                Err(format!("revision {seen}"))
+            })
+        })
+        .await
+    }
+
+    /// The changes of the objects whose key `wanted` picks: those that match a selector on what never changes.
+    pub(crate) fn only(&self, wanted: impl Fn(&str) -> bool) -> Truth {
+        Truth(self.0.iter().filter(|told| wanted(&told.key)).cloned().collect())
+    }
+
+    /// What exists after revision `rv`.
+    pub(crate) fn state(&self, rv: u64) -> State {
+        let mut state = State::new();
+        for told in self.0.iter().take_while(|told| told.rv <= rv) {
+            if told.word == "DELETED" {
+                state.remove(&told.key);
+            } else {
+                state.insert(told.key.clone(), told.rv);
+            }
+        }
+        state
+    }
+
+    /// The changes after revision `rv`.
+    pub(crate) fn after(&self, rv: u64) -> &[Told] {
+        &self.0[self.0.partition_point(|told| told.rv <= rv)..]
+    }
+}
+
+impl From<&Revision> for Told {
+    fn from(revision: &Revision) -> Told {
+        let word = match revision.kind {
+            Change::Delete => "DELETED",
+            Change::Put if revision.create_rev == revision.rev => "ADDED",
+            Change::Put => "MODIFIED",
+        };
+        Told { word: word.into(), key: revision.key.clone(), rv: revision.rev.cast_unsigned() }
+    }
+}
+
+impl From<&Event> for Told {
+    fn from(event: &Event) -> Told {
+        Told { word: event.word().into(), key: event.frame.key.clone(), rv: event.frame.rv }
+    }
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}@{}", self.word, self.key.rsplit('/').next().unwrap_or_default(), self.rv)
+    }
+}
+
+/// What a stream told, in its own order.
+pub(crate) fn told(events: &[Event]) -> Vec<Told> {
+    events.iter().map(Told::from).collect()
+}
+
+/// Only the changes of it.
+pub(crate) fn changes(events: &[Event]) -> Vec<Told> {
+    events.iter().filter(|event| event.frame.is_change()).map(Told::from).collect()
+}
+
+/// Key and resource version of each item of a list of `resource`.
+pub(crate) fn listed(ctx: &Ctx, resource: &Resource, list: &Object) -> State {
+    let prefix = &ctx.profile().prefix;
+    let entry = |item: Object| (Key::from(resource.key(prefix, item.namespace(), item.name())), item.rv());
+    list.items().into_iter().map(entry).collect()
+}
+
+/// Where two sequences of changes part; None when they are equal.
+pub(crate) fn first_difference(expected: &[Told], seen: &[Told]) -> Option<String> {
+    let at = (0..expected.len().max(seen.len())).find(|at| expected.get(*at) != seen.get(*at))?;
+    let show = |told: Option<&Told>| told.map_or_else(|| "nothing".to_owned(), Told::to_string);
+    Some(format!("change {} should be {}, seen {}", at + 1, show(expected.get(at)), show(seen.get(at))))
+}
+
+/// What differs between two states; None when they are equal.
+pub(crate) fn state_difference(expected: &State, seen: &State) -> Option<String> {
+    let key = expected.keys().chain(seen.keys()).find(|key| expected.get(*key) != seen.get(*key))?;
+    let show = |rv: Option<&u64>| rv.map_or_else(|| "absent".to_owned(), |rv| format!("at {rv}"));
+    Some(format!("{key} should be {}, seen {}", show(expected.get(key)), show(seen.get(key))))
+}
+
+/// Judges a list and the watch from its resource version.
+pub(crate) fn fault_of_list_then_watch(truth: &Truth, rv: u64, listed: &State, seen: &[Told]) -> Option<String> {
+    if let Some(difference) = state_difference(&truth.state(rv), listed) {
+        return Some(format!("the list at {rv} is not the state of the store at {rv}: {difference}"));
+    }
+    if let Some(early) = seen.iter().find(|told| told.rv <= rv) {
+        return Some(format!("a watch from {rv} sent {early}, which the list already contains"));
+    }
+    let difference = first_difference(truth.after(rv), seen)?;
+    Some(format!("a watch from {rv} did not send exactly the changes after {rv}: {difference}"))
+}
+
+/// Judges a stream that begins with a state of its own choice, not older than `floor`: one ADDED for each object of that
+/// state in any order, then every change after it. Gives the resource version of the state.
+pub(crate) fn start_of(truth: &Truth, floor: u64, seen: &[Told]) -> Result<u64, String> {
+    let fits = |rv: u64| {
+        let state = truth.state(rv);
+        let Some((initial, rest)) = seen.split_at_checked(state.len()) else { return false };
+        initial.iter().all(|told| told.word == "ADDED")
+            && initial.iter().map(|told| (told.key.clone(), told.rv)).collect::<State>() == state
+            && rest == truth.after(rv)
+    };
+    // Later states first: one that is fresh enough is what we hope for.
+    let candidates = truth.0.iter().rev().map(|told| told.rv).chain([0]);
+    let newest_before_floor = truth.0.iter().rev().map(|told| told.rv).find(|rv| *rv <= floor).unwrap_or(0);
+    let shown: Vec<String> = seen.iter().take(20).map(Told::to_string).collect();
+    match candidates.into_iter().find(|rv| fits(*rv)) {
+        Some(rv) if rv >= newest_before_floor => Ok(rv),
+        Some(rv) => Err(format!(
+            "the stream begins with the state at {rv}, although {newest_before_floor} was acknowledged before the request"
+        )),
+        None => Err(format!("no state of the store and the changes after it give what was sent: {}", shown.join(", "))),
+    }
+}
+
+/// Fails with the stream as evidence.
+pub(crate) fn fail(what: &str, fault: &str, events: &[Event]) -> Stop {
+    Stop::Failed { message: format!("{what}: {fault}"), evidence: vec![format!("the stream: {}", summary(events))] }
+}
+
+/// How many writes still follow when the last watch is open, so that each has something to tell.
+const AFTERWARDS: usize = 6;
+/// The object of the very last write, which is never deleted.
+const LAST: &str = "zz-last";
+
+/// Names for [`sow`] and [`while_writing`].
+pub(crate) fn names(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("c{n}")).collect()
+}
+
+/// Creates ConfigMaps; every second one has the label `half=even`.
+pub(crate) async fn sow(ctx: &Ctx, names: &[String]) -> Result<(), Stop> {
+    for name in names {
+        ctx.create(&CONFIG_MAPS, &labelled(name)).await?;
+    }
+    Ok(())
+}
+
+/// Writes to the ConfigMaps `names` at random, with this much time between, until `enough` is set, then a little longer.
+/// Gives the revision of the last write.
+async fn churn(ctx: &Ctx, names: &[String], between: Duration, enough: &AtomicBool) -> Result<u64, Stop> {
+    let mut left = AFTERWARDS;
+    while left > 0 {
+        if enough.load(Ordering::Relaxed) {
+            left -= 1;
+        } else if !between.is_zero() {
+            pause(between).await;
+        }
+        let (at, delete) = {
+            let mut random = ctx.random();
+            (random.usize(..names.len()), random.u8(..4) == 0)
+        };
+        write_somehow(ctx, &names[at], delete).await?;
+        ctx.count("writes", 1);
+    }
+    let last = write_somehow(ctx, LAST, false).await?;
+    Ok(last.expect("only a delete has no resource version"))
+}
+
+/// Runs `readers` while ConfigMaps are created, changed and deleted, with this much time between two writes. Gives the
+/// last revision, which is the same object's each time, and what the readers give.
+pub(crate) async fn while_writing<T>(
+    ctx: &Ctx,
+    names: &[String],
+    between: Duration,
+    readers: impl Future<Output = Result<T, Stop>>,
+) -> Result<(u64, T), Stop> {
+    let enough = AtomicBool::new(false);
+    let (last, read) = tokio::join!(churn(ctx, names, between, &enough), async {
+        let read = readers.await;
+        enough.store(true, Ordering::Relaxed);
+        read
+    });
+    // The readers' trouble first: the writers' may follow from it.
+    let read = read?;
+    Ok((last?, read))
+}
+
+/// Whether [`sow`] and [`while_writing`] label the object `half=even`.
+pub(crate) fn is_even(key: &str) -> bool {
+    key.bytes().next_back().is_some_and(|last| !last.is_ascii_digit() || last % 2 == 0)
+}
+
+fn labelled(name: &str) -> Object {
+    let half = if is_even(name) { "even" } else { "odd" };
+    config_map(name).with("metadata.labels.half", half)
+}
+
+/// The resource version written; none for a delete.
+async fn write_somehow(ctx: &Ctx, name: &str, delete: bool) -> Result<Option<u64>, Stop> {
+    let answer = ctx.try_get(&CONFIG_MAPS, name, "").await?;
+    let written = if answer.status == 404 {
+        ctx.create(&CONFIG_MAPS, &labelled(name)).await?
+    } else if delete {
+        ctx.delete(&CONFIG_MAPS, name).await?;
+        return Ok(None);
+    } else {
+        let object = answer.object()?;
+        let rv = object.rv_text().to_owned();
+        ctx.update(&CONFIG_MAPS, &object.with("data.before", rv)).await?
+    };
+    Ok(Some(written.rv()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use model::history::{Frame, FrameKind};
+    use serde_json::Value;
+
+    use super::*;
+
+    /// "ADDED a@5, DELETED a@6".
+    pub(crate) fn parse(text: &str) -> Vec<Told> {
+        let one = |part: &str| {
+            let (word, rest) = part.trim().split_once(' ').expect("word and object");
+            let (name, rv) = rest.split_once('@').expect("object@rv");
+            Told { word: word.into(), key: Key::from(name), rv: rv.parse().expect("a number") }
+        };
+        text.split(',').filter(|part| !part.trim().is_empty()).map(one).collect()
+    }
+
+    /// "ADDED a@5, END @6, BOOKMARK @7".
+    pub(crate) fn events(text: &str) -> Vec<Event> {
+        let event = |told: Told| {
+            let kind = match told.word.as_str() {
+                "ADDED" => FrameKind::Added,
+                "MODIFIED" => FrameKind::Modified,
+                "DELETED" => FrameKind::Deleted,
+                "END" => FrameKind::Bookmark { end_of_initial: true },
+                "BOOKMARK" => FrameKind::Bookmark { end_of_initial: false },
+                _ => FrameKind::Error { code: 500, reason: String::new(), message: String::new() },
+            };
+            let frame = Frame { at: 0, kind, key: told.key, rv: told.rv, uid: Key::from("") };
+            Event { frame, object: Object(Value::Null) }
+        };
+        parse(text).into_iter().map(event).collect()
+    }
+
+    fn truth() -> Truth {
+        Truth(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9"))
+    }
+
+    fn state(text: &str) -> State {
+        parse(text).into_iter().map(|told| (told.key, told.rv)).collect()
+    }
+
+    #[test]
+    fn a_list_and_the_watch_from_it_must_be_one_history() {
+        let good = "DELETED b@6, ADDED c@7, MODIFIED a@9";
+        let fault = |rv, listed: &str, seen: &str| {
+            fault_of_list_then_watch(&truth(), rv, &state(listed), &parse(seen)).unwrap_or_default()
+        };
+        assert_eq!(fault(5, "x a@5, x b@3", good), "");
+        assert_eq!(fault(8, "x a@5, x c@7", "MODIFIED a@9"), "");
+        for (listed, seen, why) in [
+            ("x a@2, x b@3", good, "a should be at 5, seen at 2"),
+            ("x a@5", good, "b should be at 3, seen absent"),
+            ("x a@5, x b@3, x d@4", good, "d should be absent"),
+            ("x a@5, x b@3", "MODIFIED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", "already contains"),
+            ("x a@5, x b@3", "ADDED c@7, MODIFIED a@9", "change 1 should be DELETED b@6, seen ADDED c@7"),
+            ("x a@5, x b@3", "DELETED b@6, ADDED c@7, ADDED c@7, MODIFIED a@9", "change 3 should be MODIFIED a@9"),
+            ("x a@5, x b@3", "DELETED b@6, MODIFIED c@7, MODIFIED a@9", "seen MODIFIED c@7"),
+            ("x a@5, x b@3", "DELETED b@6, ADDED c@7", "seen nothing"),
+            ("x a@5, x b@3", "DELETED b@3, ADDED c@7, MODIFIED a@9", "already contains"),
+        ] {
+            let fault = fault(5, listed, seen);
+            assert!(fault.contains(why), "{listed} + {seen}: {fault}");
+        }
+    }
+
+    #[test]
+    fn a_stream_may_begin_with_any_state_but_only_with_one() {
+        for (seen, rv) in [
+            ("ADDED b@3, ADDED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", 5),
+            ("ADDED a@5, ADDED c@7, MODIFIED a@9", 7),
+            ("ADDED c@7, ADDED a@9", 9),
+            ("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", 3),
+        ] {
+            assert_eq!(start_of(&truth(), 0, &parse(seen)), Ok(rv), "{seen}");
+        }
+        for (floor, seen, why) in [
+            (7, "ADDED b@3, ADDED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", "begins with the state at 5"),
+            (0, "ADDED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", "no state"),
+            (0, "ADDED a@5, ADDED a@5, ADDED c@7, MODIFIED a@9", "no state"),
+            (0, "ADDED b@3, ADDED a@5, ADDED c@7, MODIFIED a@9", "no state"),
+            (0, "ADDED b@3, ADDED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9, MODIFIED a@9", "no state"),
+            (0, "MODIFIED a@5, ADDED c@7, MODIFIED a@9", "no state"),
+            (0, "DELETED b@6, ADDED c@7, MODIFIED a@9", "no state"),
+            (0, "", "no state"),
+        ] {
+            let error = start_of(&truth(), floor, &parse(seen)).expect_err(seen);
+            assert!(error.contains(why), "{seen}: {error}");
+        }
+        // A floor between two changes asks for no more than the change before it.
+        assert_eq!(start_of(&truth(), 8, &parse("ADDED a@5, ADDED c@7, MODIFIED a@9")), Ok(7));
+    }
+}

@@ -1,0 +1,161 @@
+//! Faults that a profile has built in, and that are off until a check turns them on: the relay between apiserver and store,
+//! and the store's disk (targets/components/faults). A file says what happens, a log what has happened.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::Control;
+
+use suite::check::Stop;
+use suite::ctx::Ctx;
+use suite::wait;
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// In the position `cut` each look resets the connections that were made since the last one.
+const FELT_EVERY: Duration = Duration::from_millis(500);
+
+/// What one program listens to and says.
+struct Place {
+    file: &'static str,
+    /// In whose log it speaks.
+    component: &'static str,
+    /// With what its lines begin.
+    says: &'static str,
+    /// No fault.
+    off: &'static str,
+}
+
+const RELAY: Place = Place { file: "relay.mode", component: "relay", says: "relay:", off: "pass" };
+const DISK: Place = Place { file: "disk.delay", component: "etcd-main", says: "slow-disk:", off: "0" };
+
+/// What was counted while a fault lasted.
+pub(crate) struct Counts(BTreeMap<String, u64>);
+
+/// Power over a fault. When it is dropped the fault is off: also a check that is cut off leaves none behind.
+pub(crate) struct Switch<'a> {
+    ctx: &'a Ctx,
+    control: Arc<dyn Control>,
+    place: &'static Place,
+    is_off: bool,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, more: Counts) {
+        more.0.into_iter().for_each(|(name, number)| *self.0.entry(name).or_default() += number);
+    }
+
+    /// The first counter that is too low, with its value.
+    fn lacks(&self, least: &[(&str, u64)]) -> Option<String> {
+        let low = least.iter().find(|(name, least)| self.of(name) < *least);
+        low.map(|(name, least)| format!("{name}={} of {least}", self.of(name)))
+    }
+
+    pub(crate) fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+}
+
+impl Switch<'_> {
+    /// The connections between apiserver and store: `pass`, `cut`, `hold`, `half`, `delay MILLISECONDS`.
+    pub(crate) fn relay(ctx: &Ctx) -> Result<Switch<'_>, Stop> {
+        Switch::new(ctx, &RELAY)?.ok_or_else(|| Stop::Skipped { need: "a relay between apiserver and store".into() })
+    }
+
+    /// What an fsync of the store takes longer, in milliseconds.
+    pub(crate) fn disk(ctx: &Ctx) -> Result<Switch<'_>, Stop> {
+        let need = || Stop::Skipped { need: "a store whose fsync can be held (seccomp user notification)".into() };
+        let switch = Switch::new(ctx, &DISK)?.ok_or_else(need)?;
+        let begin = format!("{} start ", DISK.says);
+        if ctx.log(DISK.component)?.lines().any(|line| line.starts_with(&begin)) { Ok(switch) } else { Err(need()) }
+    }
+
+    fn new<'a>(ctx: &'a Ctx, place: &'static Place) -> Result<Option<Switch<'a>>, Stop> {
+        let name = format!("{}/{}", ctx.profile().name, place.component);
+        let control = ctx.ground.cluster.control.clone().filter(|control| control.components().contains(&name));
+        Ok(control.map(|control| Switch { ctx, control, place, is_off: true }))
+    }
+
+    /// Turns it, and returns what was counted under the last position when the new one is in force.
+    pub(crate) async fn turn(&mut self, position: &str) -> Result<Counts, Stop> {
+        let token = format!("{:08x}", self.ctx.random().u32(..));
+        self.is_off = false;
+        let line = format!("{token} {position}\n");
+        self.ctx.put_file(self.place.file, line.into_bytes()).await?;
+        let begin = format!("{} {token} ", self.place.says);
+        let what = format!("the line `{begin}{position}` in the log of {}", self.place.component);
+        let counts = wait::until(&what, self.ctx.limit(30.0), LOOK_EVERY, || async {
+            let log = self.ctx.log(self.place.component)?;
+            Ok(counts(&log, &begin).ok_or_else(|| log.lines().last().unwrap_or_default().to_owned()))
+        })
+        .await?;
+        self.is_off = position == self.place.off;
+        Ok(Counts(counts))
+    }
+
+    /// Waits in this position until the program has counted so much, and gives the counts. The program tells its counts when
+    /// it gets a new line, so the same position is set again and again.
+    pub(crate) async fn until_felt(&mut self, position: &str, least: &[(&str, u64)]) -> Result<Counts, Stop> {
+        let (begin, limit) = (Instant::now(), self.ctx.limit(60.0));
+        let mut seen = self.turn(position).await?;
+        while let Some(low) = seen.lacks(least) {
+            if begin.elapsed() > limit {
+                let what =
+                    format!("the fault `{position}` to be felt ({:.0} s); last seen: {low}", limit.as_secs_f64());
+                return Err(Stop::TimedOut { what });
+            }
+            wait::pause(FELT_EVERY).await;
+            seen.add(self.turn(position).await?);
+        }
+        Ok(seen)
+    }
+
+    pub(crate) async fn off(&mut self) -> Result<Counts, Stop> {
+        self.turn(self.place.off).await
+    }
+}
+
+impl Drop for Switch<'_> {
+    fn drop(&mut self) {
+        if !self.is_off {
+            let line = format!("end {}\n", self.place.off);
+            // Whatever is wrong with it is found by whoever asks the apiserver next.
+            let _ = self.control.write(&self.ctx.profile().name, self.place.file, line.as_bytes());
+        }
+    }
+}
+
+/// The counters in the line that begins so, `… NAME=NUMBER NAME=NUMBER`; none until it is whole.
+fn counts(log: &str, begin: &str) -> Option<BTreeMap<String, u64>> {
+    let line = log.split_inclusive('\n').find(|line| line.starts_with(begin) && line.ends_with('\n'))?;
+    let numbers = line.split_whitespace().filter_map(|word| word.split_once('='));
+    Some(numbers.filter_map(|(name, number)| Some((name.to_owned(), number.parse().ok()?))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_several_looks_add_up_until_all_are_enough() {
+        let of = |text: &str| Counts(counts(&format!("relay: 1 cut {text}\n"), "relay: 1 ").unwrap());
+        let mut seen = of("reset=2 refused=0");
+        let least = [("reset", 1), ("refused", 3)];
+        assert_eq!(seen.lacks(&least).as_deref(), Some("refused=0 of 3"));
+        seen.add(of("reset=0 refused=2"));
+        assert_eq!(seen.lacks(&least).as_deref(), Some("refused=2 of 3"));
+        seen.add(of("reset=0 refused=1 held-up=4"));
+        assert_eq!((seen.lacks(&least), seen.of("held-up")), (None, 4));
+        assert_eq!(seen.lacks(&[("held-down", 1)]).as_deref(), Some("held-down=0 of 1"));
+    }
+
+    #[test]
+    fn counters_are_those_of_the_token() {
+        let log =
+            "relay: 1 cut after pass reset=2 refused=0\nrelay: 2 pass after cut reset=0 refused=7\nrelay: 3 hold af";
+        let of = |token| counts(log, token).map(Counts);
+        assert_eq!(of("relay: 1 ").map(|counts| (counts.of("reset"), counts.of("held"))), Some((2, 0)));
+        assert_eq!(of("relay: 2 ").map(|counts| counts.of("refused")), Some(7));
+        assert!(of("relay: 3 ").is_none() && of("relay: 4 ").is_none());
+    }
+}

@@ -1,0 +1,128 @@
+//! One object of each stored resource, made from the release's table. What is expected of their bytes is not said here.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use model::StoredResource;
+use serde_json::{Map, Value};
+
+use crate::support::stored_bytes;
+use suite::check::Stop;
+use suite::ctx::Ctx;
+use suite::object::Object;
+use suite::store::KeyValue;
+
+/// An object that was created and its value in the store.
+pub(crate) struct Sample<'a> {
+    pub(crate) row: &'a StoredResource,
+    /// As the request was answered.
+    pub(crate) object: Object,
+    pub(crate) stored: KeyValue,
+}
+
+/// Requests at the same time.
+const AT_ONCE: usize = 8;
+
+/// Updates tried before the conflicts are taken for a fault.
+const ATTEMPTS: usize = 10;
+
+/// Fields that no create stores: each read sets them (kubernetes pkg/apis/core/v1/defaults.go).
+const DEFAULTED_BY_READING: &[(&str, &str)] = &[("persistentvolumeclaims", "status.phase")];
+
+/// Resources whose names are not free to choose, so that a second case could not make one as well. The last two are
+/// kept by other servers in the same process.
+const NAMED_BY_CONTENT: &[&str] = &["ipaddresses", "servicecidrs", "customresourcedefinitions", "apiservices"];
+
+/// Creates the samples in the case's namespace and, where a resource has none, under the case's own name.
+pub(crate) async fn create(ctx: &Ctx) -> Result<Vec<Sample<'_>>, Stop> {
+    let rows = ctx.table()?.iter();
+    let rows = rows.filter(|row| !NAMED_BY_CONTENT.contains(&row.resource.plural.as_str()));
+    // Boxed: the compiler otherwise fails to see that the stream of closures is Send.
+    let tasks: Vec<_> = rows.map(|row| Box::pin(create_one(ctx, row))).collect();
+    let samples: Vec<Sample<'_>> = stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await?;
+    ctx.count("resources", samples.len() as u64);
+    Ok(samples)
+}
+
+/// Replaces every sample with itself, changed by `change`.
+pub(crate) async fn update<'a>(
+    ctx: &'a Ctx,
+    samples: Vec<Sample<'a>>,
+    change: fn(Object) -> Object,
+) -> Result<Vec<Sample<'a>>, Stop> {
+    let tasks: Vec<_> = samples.into_iter().map(|sample| Box::pin(update_one(ctx, sample, change))).collect();
+    stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+impl Sample<'_> {
+    /// Whether the answer was given in the version that is stored, so that both must say the same.
+    pub(crate) fn is_answered_as_stored(&self) -> bool {
+        let resource = &self.row.resource;
+        self.row.stored_as == format!("{}/{}", resource.api_version(), resource.kind)
+    }
+
+    /// Where the stored object, as `parsed`, differs from the answered one without its resource version.
+    pub(crate) fn difference(&self, parsed: &Value) -> Option<String> {
+        let mut answered = self.object.clone().without("metadata.resourceVersion");
+        let plural = self.row.resource.plural.as_str();
+        for (_, path) in DEFAULTED_BY_READING.iter().filter(|(of, _)| *of == plural) {
+            answered = answered.without(path);
+        }
+        stored_bytes::difference(&answered.0, parsed)
+    }
+
+    /// A fault with the key it was found at.
+    pub(crate) fn failed(&self, fault: &str) -> Stop {
+        Stop::failed(format!("the value of {}: {fault}", self.stored.key))
+    }
+}
+
+async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Sample<'a>, Stop> {
+    let name = if row.resource.namespaced { row.name.clone() } else { format!("{}-{}", ctx.slug(), row.name) };
+    let object = ctx.create(&row.resource, &object(row, &name, ctx.namespace().await?)?).await?;
+    let stored = stored_then(ctx, row, &object).await?;
+    Ok(Sample { row, object, stored })
+}
+
+/// The object that the row's stub makes.
+pub(crate) fn object(row: &StoredResource, name: &str, namespace: &str) -> anyhow::Result<Object> {
+    let mut object = Object::new(&row.resource, name);
+    let stub = row.stub.replace("{namespace}", namespace);
+    let fields: Map<String, Value> =
+        serde_json::from_str(&stub).map_err(|error| anyhow::anyhow!("the stub of {}: {error}", row.name))?;
+    for (field, value) in fields {
+        object = match field.as_str() {
+            "metadata" => Object(merged(object.0, value)),
+            _ => object.with(&field, value),
+        };
+    }
+    // Without any field set there would be nothing to manage, hence no managedFields.
+    Ok(object.with("metadata.labels.sample", "yes"))
+}
+
+async fn update_one<'a>(ctx: &'a Ctx, sample: Sample<'a>, change: fn(Object) -> Object) -> Result<Sample<'a>, Stop> {
+    let Sample { row, mut object, .. } = sample;
+    for _ in 0..ATTEMPTS {
+        let answer = ctx.try_update(&row.resource, &change(object.clone())).await?;
+        if !answer.is(409, "Conflict") {
+            let object = answer.object()?;
+            let stored = stored_then(ctx, row, &object).await?;
+            return Ok(Sample { row, object, stored });
+        }
+        object = ctx.get(&row.resource, object.name()).await?;
+    }
+    Err(Stop::failed(format!("{ATTEMPTS} updates of {}, each right after a read, met a conflict", object.name())))
+}
+
+/// The value that the request wrote: the apiserver's own controllers write to a few resources as well.
+async fn stored_then(ctx: &Ctx, row: &StoredResource, object: &Object) -> Result<KeyValue, Stop> {
+    let key = ctx.key(&row.resource, object.name()).await?;
+    let found = ctx.store(&row.resource).get(&key, object.rv().cast_signed()).await?;
+    found.ok_or_else(|| Stop::failed(format!("the store had no key {key} at revision {}", object.rv())))
+}
+
+/// Adds the stub's metadata to the name.
+fn merged(mut object: Value, metadata: Value) -> Value {
+    if let (Some(into), Value::Object(fields)) = (object["metadata"].as_object_mut(), metadata) {
+        into.extend(fields);
+    }
+    object
+}

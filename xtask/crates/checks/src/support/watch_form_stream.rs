@@ -1,0 +1,257 @@
+//! Watches in any form and over any carrier, read event by event and recorded like every other stream, so that the
+//! whole-run judges hold them against the store's history and against the JSON streams.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use bytes::BytesMut;
+use model::Resource;
+use model::history::{End, Frame, Key, Start, Stream};
+use tokio::time::Instant;
+
+use crate::support::expected_events::Told;
+use crate::support::watch_forms::{Form, Sent};
+use crate::support::watch_raw::{Raw, request};
+use crate::support::websocket::{Message, WebSocket};
+use suite::api::Transport;
+use suite::check::Stop;
+use suite::ctx::Ctx;
+use suite::overload;
+use suite::record::key;
+
+/// What carries the events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Http1,
+    Http2,
+    WebSocket,
+}
+
+/// An open stream with everything that it has sent.
+pub(crate) struct FormStream<'c> {
+    pub(crate) form: Form,
+    pub(crate) events: Vec<Sent>,
+    ctx: &'c Ctx,
+    resource: &'c Resource,
+    over: Over,
+    carrier: Carrier,
+    /// What came over HTTP and is no whole event yet.
+    buffer: BytesMut,
+    /// How much of the raw body is in `buffer` or was cut from it.
+    taken: usize,
+    record: Stream,
+    is_recorded: bool,
+}
+
+enum Carrier {
+    Http(Box<Raw>),
+    WebSocket(Box<WebSocket>),
+}
+
+impl Over {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Over::Http1 => "http/1.1",
+            Over::Http2 => "http/2",
+            Over::WebSocket => "websocket",
+        }
+    }
+}
+
+impl<'c> FormStream<'c> {
+    /// A watch in the case's namespace after `rv`, or with initial events where there is none.
+    pub(crate) async fn open(
+        ctx: &'c Ctx,
+        over: Over,
+        form: Form,
+        resource: &'c Resource,
+        rv: Option<u64>,
+        more: &str,
+    ) -> Result<FormStream<'c>, Stop> {
+        let begin = match rv {
+            Some(rv) => format!("resourceVersion={rv}"),
+            None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true".into(),
+        };
+        let query = format!("{begin}{}{more}", form.parameters());
+        let request = request(ctx, resource, &query).await?.accept(form.accept());
+        let recorder = ctx.recorder(resource);
+        let record = Stream {
+            id: recorder.stream_id(),
+            client: ctx.client.clone(),
+            transport: format!("{} {}", over.name(), form.name()),
+            prefix: key(&resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?))),
+            selector: None,
+            start: rv.map_or(Start::InitialEvents(0), Start::After),
+            query: request.query.clone(),
+            resumes: None,
+            opened: recorder.now(),
+            frames: Vec::new(),
+            closed: 0,
+            end: End::Client,
+        };
+        let (carrier, media_type) = match over {
+            Over::WebSocket => {
+                let socket = WebSocket::open(ctx, &request).await?;
+                let media_type = socket.content_type.clone();
+                (Carrier::WebSocket(Box::new(socket)), media_type)
+            }
+            Over::Http1 | Over::Http2 => {
+                let transport = if over == Over::Http1 { Transport::Http1 } else { Transport::Http2 };
+                let raw = Raw::send(ctx, transport, request).await?;
+                let media_type = raw.headers.get("content-type").and_then(|value| value.to_str().ok());
+                let media_type = media_type.unwrap_or_default().to_owned();
+                (Carrier::Http(Box::new(raw)), media_type)
+            }
+        };
+        let stream = FormStream {
+            form,
+            events: Vec::new(),
+            ctx,
+            resource,
+            over,
+            carrier,
+            buffer: BytesMut::new(),
+            taken: 0,
+            record,
+            is_recorded: false,
+        };
+        // A WebSocket's answer is the handshake's; what Content-Type that has says nothing.
+        if over != Over::WebSocket && media_type != form.content_type() {
+            let expected = form.content_type();
+            return Err(stream.fail(&format!("the Content-Type should be {expected}, seen {media_type:?}")));
+        }
+        Ok(stream)
+    }
+
+    /// Reads up to the change at `rv`, which must come.
+    pub(crate) async fn read_to(&mut self, rv: u64) -> Result<(), Stop> {
+        let reached = |sent: &Sent| sent.is_change() && sent.about().is_ok_and(|about| about.rv >= rv);
+        self.read_until(&format!("the change at {rv}"), reached).await
+    }
+
+    /// Reads until there is an event that `done` accepts.
+    pub(crate) async fn read_until(&mut self, what: &str, done: impl Fn(&Sent) -> bool) -> Result<(), Stop> {
+        let deadline = Instant::now() + self.ctx.limit(30.0);
+        while !self.events.last().is_some_and(&done) {
+            if let Some(end) = self.next(deadline, what).await? {
+                return Err(self.fail(&format!("the stream ended ({end:?}) before {what}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads until the server ends the stream.
+    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Result<End, Stop> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(end) = self.next(deadline, "the end").await? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Reads one more event, or the end.
+    async fn next(&mut self, deadline: Instant, what: &str) -> Result<Option<End>, Stop> {
+        loop {
+            let payload = match &mut self.carrier {
+                Carrier::WebSocket(socket) => match socket.next(deadline, what).await? {
+                    Message::Text(payload) if !self.form.is_protobuf() => Some(payload),
+                    Message::Binary(payload) if self.form.is_protobuf() => Some(payload),
+                    Message::Close(code) => {
+                        let end = if code == 1000 { End::Server } else { broken(&format!("close code {code}")) };
+                        return Ok(Some(self.ended(end)));
+                    }
+                    Message::Lost(error) => return Ok(Some(self.ended(broken(&error)))),
+                    other => return Err(self.fail(&format!("the message is of the wrong kind: {other:?}"))),
+                },
+                Carrier::Http(raw) => {
+                    self.buffer.extend_from_slice(&raw.bytes[self.taken..]);
+                    self.taken = raw.bytes.len();
+                    match self.form.cut(&mut self.buffer) {
+                        Ok(Some(payload)) => Some(payload),
+                        Ok(None) => None,
+                        Err(fault) => return Err(self.fail(&fault)),
+                    }
+                }
+            };
+            if let Some(payload) = payload {
+                self.take(payload)?;
+                return Ok(None);
+            }
+            let Carrier::Http(raw) = &mut self.carrier else { continue };
+            match raw.read_piece(deadline, what).await? {
+                None => {}
+                Some(_) if !self.buffer.is_empty() => {
+                    let left = self.buffer.len();
+                    return Err(self.fail(&format!("the stream ended within an event, after {left} bytes of it")));
+                }
+                Some(None) => return Ok(Some(self.ended(End::Server))),
+                Some(Some(error)) => return Ok(Some(self.ended(broken(&error)))),
+            }
+        }
+    }
+
+    /// Closes a WebSocket from our side; gives what the server answered.
+    pub(crate) async fn close(&mut self) -> Result<Message, Stop> {
+        match &mut self.carrier {
+            Carrier::WebSocket(socket) => socket.close(Instant::now() + self.ctx.limit(30.0)).await,
+            Carrier::Http(_) => Err(Stop::Errored(anyhow!("only a WebSocket has a closing handshake"))),
+        }
+    }
+
+    fn take(&mut self, payload: bytes::Bytes) -> Result<(), Stop> {
+        let sent = self.form.read(payload).map_err(|fault| self.fail(&fault))?;
+        if sent.word == "ERROR" {
+            overload::refuse_event(format!("a watch in the form {:?}", self.form), &sent.payload)?;
+        }
+        if let Some(kind) = sent.kind() {
+            let about = sent.about().map_err(|fault| self.fail(&fault))?;
+            let at = self.ctx.recorder(self.resource).now();
+            let key = if sent.is_change() { key(&self.key_of(&about.name)) } else { key("") };
+            self.record.frames.push(Frame { at, kind, key, rv: about.rv, uid: about.uid.as_str().into() });
+        }
+        self.events.push(sent);
+        Ok(())
+    }
+
+    fn key_of(&self, name: &str) -> String {
+        format!("{}{name}", self.record.prefix)
+    }
+
+    fn ended(&mut self, end: End) -> End {
+        self.record.end = end.clone();
+        end
+    }
+
+    /// The changes of the stream, in its order.
+    pub(crate) fn told(&self) -> Vec<Told> {
+        let changes = self.record.frames.iter().filter(|frame| frame.is_change());
+        changes
+            .map(|frame| Told { word: frame.kind.word().into(), key: Key::clone(&frame.key), rv: frame.rv })
+            .collect()
+    }
+
+    /// `http/2, protobuf: FAULT`, with what was sent as evidence.
+    pub(crate) fn fail(&self, fault: &str) -> Stop {
+        let told: Vec<String> = self.told().iter().take(20).map(Told::to_string).collect();
+        let message =
+            format!("watch of {} over {} in {}: {fault}", self.resource.plural, self.over.name(), self.form.name());
+        Stop::Failed { message, evidence: vec![format!("the stream: {}", told.join(", "))] }
+    }
+
+    /// Hands the stream to the judges. One without uids has no place there: judges compare them.
+    pub(crate) fn record(&mut self) {
+        let known = self.record.frames.iter().all(|frame| !frame.is_change() || !frame.uid.is_empty());
+        if known && !self.is_recorded {
+            let recorder = self.ctx.recorder(self.resource);
+            let closed = recorder.now();
+            recorder.stream(Stream { closed, ..self.record.clone() });
+            self.is_recorded = true;
+            self.ctx.count("streams for the judges", 1);
+        }
+    }
+}
+
+fn broken(error: &str) -> End {
+    End::Broken { error: error.to_owned() }
+}

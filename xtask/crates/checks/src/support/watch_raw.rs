@@ -1,0 +1,145 @@
+//! Watches as bytes: the body as it comes, not yet parsed, and not recorded.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures::StreamExt;
+use http_body_util::{BodyExt, BodyStream};
+use kube::client::Body;
+use model::Resource;
+use tokio::time::Instant;
+
+use suite::api::{Request, Streaming, Transport, chain};
+use suite::check::Stop;
+use suite::ctx::Ctx;
+use suite::object::Object;
+use suite::overload;
+
+/// An open answer.
+pub(crate) struct Raw {
+    pub(crate) version: http::Version,
+    pub(crate) headers: http::HeaderMap,
+    /// Everything of the body so far.
+    pub(crate) bytes: BytesMut,
+    /// In how many pieces it came.
+    pub(crate) pieces: usize,
+    body: BodyStream<Body>,
+    what: String,
+}
+
+/// How a body ended: None is a proper end, otherwise what went wrong.
+pub(crate) type Cut = Option<String>;
+
+/// The request for a watch in the case's namespace.
+pub(crate) async fn request(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Request, Stop> {
+    let path = resource.path(Some(ctx.namespace().await?));
+    Ok(Request::get(path).query(format!("watch=true&{query}")))
+}
+
+impl Raw {
+    /// Waits for the head of the answer, which must be a 200.
+    pub(crate) async fn open(ctx: &Ctx, transport: Transport, resource: &Resource, query: &str) -> Result<Raw, Stop> {
+        Raw::send(ctx, transport, request(ctx, resource, query).await?).await
+    }
+
+    /// Like [`Raw::open`], for a request of one's own.
+    pub(crate) async fn send(ctx: &Ctx, transport: Transport, request: Request) -> Result<Raw, Stop> {
+        let what = format!("{request} over {}", transport.name());
+        let answer = tokio::time::timeout(ctx.limit(30.0), ctx.over(transport)?.open(&request)).await;
+        let Ok(answer) = answer else {
+            return Err(Stop::TimedOut { what: format!("the head of the answer to {what}") });
+        };
+        let Streaming { status, version, headers, body } = answer?;
+        if status != 200 {
+            let refusal = tokio::time::timeout(ctx.limit(30.0), body.collect()).await;
+            let refusal = refusal.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
+            overload::refuse_raw(&what, status, &refusal)?;
+            return Err(Stop::failed(format!("{what} was answered {status}")));
+        }
+        Ok(Raw { version, headers, bytes: BytesMut::new(), pieces: 0, body: BodyStream::new(body), what })
+    }
+
+    /// Reads until there is a whole line that begins with an event of this type.
+    pub(crate) async fn read_until(&mut self, word: &str, limit: Duration) -> Result<(), Stop> {
+        let deadline = Instant::now() + limit;
+        let begin = event_begin(word);
+        let is_wanted = |line: &[u8]| line.starts_with(begin.as_bytes()) && line.ends_with(b"\n");
+        while !self.bytes.split_inclusive(|byte| *byte == b'\n').any(is_wanted) {
+            if let Some(cut) = self.read_piece(deadline, word).await? {
+                let how = cut.unwrap_or_else(|| "ended".into());
+                return Err(Stop::failed(format!("{}: {how} before {word}: {}", self.what, self.shown())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads until the server ends the body.
+    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Result<Cut, Stop> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(cut) = self.read_piece(deadline, "the end").await? {
+                return Ok(cut);
+            }
+        }
+    }
+
+    /// The body so far as lines without their ends; what follows the last line end is the last entry, if it is anything.
+    pub(crate) fn lines(&self) -> Vec<&[u8]> {
+        lines(&self.bytes)
+    }
+
+    /// Whether the body so far has the object's uid in it.
+    pub(crate) fn mentions(&self, object: &Object) -> bool {
+        let uid = object.uid().as_bytes();
+        !uid.is_empty() && self.bytes.windows(uid.len()).any(|window| window == uid)
+    }
+
+    /// Something if the body has ended.
+    pub(crate) async fn read_piece(&mut self, deadline: Instant, what: &str) -> Result<Option<Cut>, Stop> {
+        match tokio::time::timeout_at(deadline, self.body.next()).await {
+            Err(_) => Err(Stop::TimedOut { what: format!("{what} of {}; so far: {}", self.what, self.shown()) }),
+            Ok(None) => {
+                self.refuse_overload()?;
+                Ok(Some(None))
+            }
+            Ok(Some(Err(error))) => Ok(Some(Some(chain(&error)))),
+            Ok(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    self.bytes.extend_from_slice(&data);
+                    self.pieces += 1;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Only the last event can be an ERROR by which the server reports its own time-out.
+    fn refuse_overload(&self) -> anyhow::Result<()> {
+        match self.lines().last().filter(|line| line.starts_with(event_begin("ERROR").as_bytes())) {
+            Some(event) => overload::refuse_event(&self.what, event),
+            None => Ok(()),
+        }
+    }
+
+    fn shown(&self) -> String {
+        shown(&self.bytes)
+    }
+}
+
+pub(crate) fn lines(bytes: &[u8]) -> Vec<&[u8]> {
+    let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    lines.pop_if(|last| last.is_empty());
+    lines
+}
+
+/// How the server writes the begin of an event. JSON allows other ways; this one serves only to wait for it.
+pub(crate) fn event_begin(word: &str) -> String {
+    format!("{{\"type\":\"{word}\"")
+}
+
+/// The begin of some bytes as text.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    const SHOWN: usize = 300;
+    let dots = if bytes.len() > SHOWN { format!("… ({} bytes)", bytes.len()) } else { String::new() };
+    format!("{:?}{dots}", String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]))
+}

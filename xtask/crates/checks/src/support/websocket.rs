@@ -1,0 +1,298 @@
+//! A WebSocket client (RFC 6455) that only listens: the handshake, the frames of a server, their messages. It is strict
+//! where the RFC is: a masked frame, a reserved bit or a wrong Sec-WebSocket-Accept is an error and is not tolerated.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+use crate::support::raw_connection::{Wire, dial};
+use crate::support::watch_raw::shown;
+use suite::api::Request;
+use suite::check::Stop;
+use suite::ctx::Ctx;
+use suite::overload;
+
+/// An open connection after its handshake.
+pub(crate) struct WebSocket {
+    /// Of the handshake's answer; empty if it had none.
+    pub(crate) content_type: String,
+    stream: Box<dyn Wire>,
+    buffer: BytesMut,
+    /// A message whose last frame has not come.
+    begun: Option<(Opcode, BytesMut)>,
+    what: String,
+}
+
+/// A whole message, or the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    Text(Bytes),
+    Binary(Bytes),
+    /// The server closes with this code; 1005 if it gave none.
+    Close(u16),
+    /// The connection ended without a closing handshake.
+    Lost(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Continuation,
+    Text,
+    Binary,
+    Close,
+    Ping,
+    Pong,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    is_final: bool,
+    opcode: Opcode,
+    payload: Bytes,
+}
+
+/// RFC 6455, section 1.3.
+const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// RFC 6455, section 7.1.5.
+const NO_CODE: u16 = 1005;
+/// No message of a test is larger.
+const LARGEST: u64 = 16 << 20;
+
+impl WebSocket {
+    /// Connects and shakes hands; a server that does not switch protocols fails the check.
+    pub(crate) async fn open(ctx: &Ctx, request: &Request) -> Result<WebSocket, Stop> {
+        let nonce: [u8; 16] = std::array::from_fn(|_| ctx.random().u8(..));
+        let nonce = STANDARD.encode(nonce);
+        // The server's library refuses a handshake without an origin.
+        let more = format!(
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {nonce}\r\n\
+             Origin: {}\r\n",
+            ctx.profile().apiserver
+        );
+        let stream = dial(ctx, request, &more).await?;
+        let what = format!("{request} over WebSocket");
+        let mut socket = WebSocket { content_type: String::new(), stream, buffer: BytesMut::new(), begun: None, what };
+        let deadline = Instant::now() + ctx.limit(30.0);
+        let head = socket.head(deadline).await?;
+        overload::refuse_head(&socket.what, &head, &socket.buffer)?;
+        socket.content_type = field(&head, "content-type");
+        match fault_of_handshake(&head, &nonce) {
+            Some(fault) => Err(Stop::failed(format!("{}: the answer {fault}: {head:?}", socket.what))),
+            None => Ok(socket),
+        }
+    }
+
+    /// The next message. Pings are not answered: the server sends none.
+    pub(crate) async fn next(&mut self, deadline: Instant, what: &str) -> Result<Message, Stop> {
+        loop {
+            let frame = take_frame(&mut self.buffer).map_err(|fault| self.fail(&fault))?;
+            match frame {
+                Some(frame) => {
+                    let message = assemble(&mut self.begun, frame).map_err(|fault| self.fail(&fault))?;
+                    if let Some(message) = message {
+                        return Ok(message);
+                    }
+                }
+                None => {
+                    if let Err(error) = self.read(deadline, what).await? {
+                        return Ok(Message::Lost(error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Closes from our side and reads the server's answer to that.
+    pub(crate) async fn close(&mut self, deadline: Instant) -> Result<Message, Stop> {
+        // A client masks; a mask of zeros leaves the code 1000 readable.
+        let frame = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8];
+        if let Err(error) = self.stream.write_all(&frame).await {
+            return Ok(Message::Lost(error.to_string()));
+        }
+        loop {
+            match self.next(deadline, "the answer to our close").await? {
+                Message::Text(_) | Message::Binary(_) => {}
+                end => return Ok(end),
+            }
+        }
+    }
+
+    async fn head(&mut self, deadline: Instant) -> Result<String, Stop> {
+        loop {
+            if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+                let head = self.buffer.split_to(end + 4);
+                return Ok(String::from_utf8_lossy(&head).into_owned());
+            }
+            if let Err(error) = self.read(deadline, "the answer's head").await? {
+                return Err(Stop::failed(format!("{}: {error} within the answer's head", self.what)));
+            }
+        }
+    }
+
+    /// Err if the connection is over.
+    async fn read(&mut self, deadline: Instant, what: &str) -> Result<Result<(), String>, Stop> {
+        match tokio::time::timeout_at(deadline, self.stream.read_buf(&mut self.buffer)).await {
+            Err(_) => Err(Stop::TimedOut { what: format!("{what} of {}", self.what) }),
+            Ok(Ok(0)) => Ok(Err("the connection was closed".into())),
+            Ok(Ok(_)) => Ok(Ok(())),
+            Ok(Err(error)) => Ok(Err(error.to_string())),
+        }
+    }
+
+    fn fail(&self, fault: &str) -> Stop {
+        Stop::failed(format!("{}: {fault}", self.what))
+    }
+}
+
+pub(crate) fn fault_of_handshake(head: &str, nonce: &str) -> Option<String> {
+    let status = head.split("\r\n").next().unwrap_or_default();
+    if !status.starts_with("HTTP/1.1 101") {
+        return Some(format!("should be 101 Switching Protocols, but begins with {status:?}"));
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, format!("{nonce}{GUID}").as_bytes());
+    let accept = STANDARD.encode(digest);
+    for (name, expected) in [("upgrade", "websocket"), ("connection", "upgrade")] {
+        let seen = field(head, name);
+        if !seen.eq_ignore_ascii_case(expected) {
+            return Some(format!("has {name} {seen:?}"));
+        }
+    }
+    let seen = field(head, "sec-websocket-accept");
+    (seen != accept).then(|| format!("has Sec-WebSocket-Accept {seen:?} instead of {accept:?}"))
+}
+
+/// The value of a header; empty if it is absent.
+fn field(head: &str, wanted: &str) -> String {
+    let mut fields = head.split("\r\n").skip(1).filter_map(|row| row.split_once(':'));
+    fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, v)| v.trim().to_owned()).unwrap_or_default()
+}
+
+/// The next frame; None while it is not whole.
+pub(crate) fn take_frame(buffer: &mut BytesMut) -> Result<Option<Frame>, String> {
+    let [first, second, rest @ ..] = &buffer[..] else { return Ok(None) };
+    if first & 0x70 != 0 {
+        return Err(format!("a frame with reserved bits set: {}", shown(buffer)));
+    }
+    if second & 0x80 != 0 {
+        return Err("a server's frame must not be masked".into());
+    }
+    let opcode = opcode(first & 0x0f).ok_or_else(|| format!("a frame with the opcode {}", first & 0x0f))?;
+    let (head, length) = match second & 0x7f {
+        126 => match rest.first_chunk::<2>() {
+            Some(length) => (4, u64::from(u16::from_be_bytes(*length))),
+            None => return Ok(None),
+        },
+        127 => match rest.first_chunk::<8>() {
+            Some(length) => (10, u64::from_be_bytes(*length)),
+            None => return Ok(None),
+        },
+        short => (2, u64::from(short)),
+    };
+    if length > LARGEST {
+        return Err(format!("a frame that says it has {length} bytes"));
+    }
+    let length = usize::try_from(length).map_err(|error| error.to_string())?;
+    let is_final = first & 0x80 != 0;
+    if buffer.len() < head + length {
+        return Ok(None);
+    }
+    buffer.advance(head);
+    Ok(Some(Frame { is_final, opcode, payload: buffer.split_to(length).freeze() }))
+}
+
+fn opcode(number: u8) -> Option<Opcode> {
+    Some(match number {
+        0 => Opcode::Continuation,
+        1 => Opcode::Text,
+        2 => Opcode::Binary,
+        8 => Opcode::Close,
+        9 => Opcode::Ping,
+        10 => Opcode::Pong,
+        _ => return None,
+    })
+}
+
+/// Adds a frame to what has begun; a message when it is whole.
+pub(crate) fn assemble(begun: &mut Option<(Opcode, BytesMut)>, frame: Frame) -> Result<Option<Message>, String> {
+    match frame.opcode {
+        Opcode::Ping | Opcode::Pong => return Ok(None),
+        Opcode::Close => {
+            let code = frame.payload.first_chunk::<2>().map_or(NO_CODE, |code| u16::from_be_bytes(*code));
+            return Ok(Some(Message::Close(code)));
+        }
+        Opcode::Text | Opcode::Binary if begun.is_some() => return Err("a message began within another one".into()),
+        Opcode::Text | Opcode::Binary => *begun = Some((frame.opcode, BytesMut::from(&frame.payload[..]))),
+        Opcode::Continuation => {
+            let (_, payload) = begun.as_mut().ok_or("a continuation without a begin")?;
+            payload.extend_from_slice(&frame.payload);
+        }
+    }
+    let whole = if frame.is_final { begun.take() } else { None };
+    Ok(whole.map(|(opcode, payload)| match opcode {
+        Opcode::Text => Message::Text(payload.freeze()),
+        _ => Message::Binary(payload.freeze()),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(bytes: &[u8]) -> Result<Vec<Message>, String> {
+        let (mut buffer, mut begun, mut all) = (BytesMut::from(bytes), None, Vec::new());
+        while let Some(frame) = take_frame(&mut buffer)? {
+            all.extend(assemble(&mut begun, frame)?);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn frames_become_messages() {
+        let text = |text: &'static str| Message::Text(Bytes::from_static(text.as_bytes()));
+        for (bytes, expected) in [
+            (&b"\x81\x02hi"[..], vec![text("hi")]),
+            (b"\x01\x01h\x89\x00\x80\x01i\x82\x01\x00", vec![text("hi"), Message::Binary(Bytes::from_static(b"\0"))]),
+            (b"\x81\x7e\x00\x02hi\x88\x02\x03\xe8", vec![text("hi"), Message::Close(1000)]),
+            (b"\x81\x7f\x00\x00\x00\x00\x00\x00\x00\x02hi\x88\x00", vec![text("hi"), Message::Close(NO_CODE)]),
+            (b"\x81\x02h", vec![]),
+            (b"\x81", vec![]),
+        ] {
+            assert_eq!(messages(bytes), Ok(expected), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_rfc_forbids_is_refused() {
+        for (bytes, why) in [
+            (&b"\xc1\x02hi"[..], "reserved bits"),
+            (b"\x81\x82\x00\x00\x00\x00hi", "must not be masked"),
+            (b"\x83\x00", "opcode 3"),
+            (b"\x80\x02hi", "without a begin"),
+            (b"\x01\x01h\x81\x01i", "within another"),
+            (b"\x81\x7f\x7f\x00\x00\x00\x00\x00\x00\x00", "says it has"),
+        ] {
+            let error = messages(bytes).expect_err(why);
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_handshake_proves_that_the_key_was_read() {
+        // The example of RFC 6455, section 1.2.
+        let good = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                    Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+        let nonce = "dGhlIHNhbXBsZSBub25jZQ==";
+        assert_eq!(fault_of_handshake(good, nonce), None);
+        for (head, why) in [
+            (good.replace("101", "200"), "should be 101"),
+            (good.replace("s3p", "S3p"), "Sec-WebSocket-Accept"),
+            (good.replace("Upgrade: websocket", "Upgrade: h2c"), "upgrade"),
+            (good.replace("Connection: Upgrade", "Connection: close"), "connection"),
+        ] {
+            let fault = fault_of_handshake(&head, nonce).expect(why);
+            assert!(fault.contains(why), "{why}: {fault}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Deployments on a node: made, waited for, and read back version by version as the raw store recorded them; and what no
+//! object of theirs may ever do. What a single check asks of them is with the check.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::Resource;
+use model::history::Change;
+use serde_json::{Value, json};
+
+use suite::api::{MERGE_PATCH, Request};
+use suite::check::{Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{DEPLOYMENTS, Object, PODS};
+use suite::{expect, wait};
+
+const LOOK: Duration = Duration::from_millis(100);
+/// Of the label that says to which Deployment something belongs.
+const LABEL: &str = "of";
+
+/// An object as it was at a revision.
+pub(crate) struct Version {
+    pub(crate) rev: i64,
+    pub(crate) object: Value,
+}
+
+/// What became of an object of a namespace at a revision.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) rev: i64,
+    pub(crate) name: String,
+    /// None: it was removed.
+    pub(crate) object: Option<Value>,
+}
+
+/// Makes a Deployment of Pods that only wait.
+pub(crate) async fn create(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
+    let image = ctx.image("pause")?;
+    let labels = json!({ LABEL: name });
+    let container = json!({"name": "pause", "image": image, "imagePullPolicy": "Never"});
+    // Nothing waits for the end of a program that ends at once.
+    let pod = json!({"containers": [container], "terminationGracePeriodSeconds": 5});
+    let spec = json!({
+        "replicas": replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+        "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+    });
+    ctx.create(&DEPLOYMENTS, &Object::new(&DEPLOYMENTS, name).with("spec", spec)).await?;
+    Ok(())
+}
+
+/// Changes its specification; gives the revision.
+pub(crate) async fn change(ctx: &Ctx, name: &str, spec: &Value) -> Result<i64, Stop> {
+    let answer = ctx.try_patch(&DEPLOYMENTS, name, MERGE_PATCH, &json!({ "spec": spec }), "").await?;
+    expect!(answer.is_success(), "PATCH of Deployment {name} was answered {answer}");
+    Ok(i64::try_from(answer.object()?.rv()).unwrap_or(i64::MAX))
+}
+
+/// Waits until all replicas are available and of the newest template, and no other Pod is left.
+pub(crate) async fn settled(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
+    until(ctx, &format!("Deployment {name} to have {replicas} available replicas and no other"), || async {
+        let object = ctx.get(&DEPLOYMENTS, name).await?.0;
+        let status = &object["status"];
+        let has = |field: &str| status[field].as_u64().unwrap_or(0) == replicas;
+        let seen = status["observedGeneration"] == object["metadata"]["generation"];
+        if !(seen && ["replicas", "updatedReplicas", "availableReplicas"].into_iter().all(has)) {
+            return Ok(Err(status.to_string()));
+        }
+        // Those that end are in no number of it.
+        let pods = of(ctx, &PODS, name).await?.len();
+        Ok(if u64::try_from(pods).is_ok_and(|pods| pods == replicas) { Ok(()) } else { Err(format!("{pods} Pods")) })
+    })
+    .await
+}
+
+/// Waits as long as a node on a slow machine may take.
+pub(crate) async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Result<T, Stop>
+where
+    F: Future<Output = Result<Result<T, String>, Stop>>,
+{
+    wait::until(what, Duration::from_secs(30) + ctx.limit(30.0), LOOK, look).await
+}
+
+/// The Pods or ReplicaSets of a Deployment.
+pub(crate) async fn of(ctx: &Ctx, resource: &Resource, deployment: &str) -> anyhow::Result<Vec<Object>> {
+    Ok(ctx.list(resource, &format!("labelSelector={LABEL}%3D{deployment}")).await?.items())
+}
+
+/// Waits for the deletion of a key; gives its revision.
+pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, Stop> {
+    let key = ctx.key(resource, name).await?;
+    until(ctx, &format!("{key} to go"), || async {
+        let last = ctx.recorder(resource).changes_of(&key).into_iter().next_back();
+        Ok(match last {
+            Some(last) if last.kind == Change::Delete => Ok(last.rev),
+            _ => Err("it is still there".to_owned()),
+        })
+    })
+    .await
+}
+
+/// Every version of an object, as the API shows it.
+pub(crate) async fn life(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<Version>, Stop> {
+    let steps = steps(ctx, resource).await?.into_iter().filter(|step| step.name == name);
+    Ok(steps.filter_map(|step| Some(Version { rev: step.rev, object: step.object? })).collect())
+}
+
+/// What became of the case's objects of a resource: each change of a key in the raw store, with the object as the API
+/// shows it at just that revision.
+pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Result<Vec<Step>, Stop> {
+    let prefix = ctx.key(resource, "").await?;
+    let mut steps = Vec::new();
+    for change in ctx.recorder(resource).changes_below(&prefix) {
+        let (rev, name) = (change.rev, change.key[prefix.len()..].to_owned());
+        let object = match change.kind {
+            Change::Delete => None,
+            Change::Put => Some(at(ctx, resource, &name, rev).await?),
+        };
+        steps.push(Step { rev, name, object });
+    }
+    Ok(steps)
+}
+
+async fn at(ctx: &Ctx, resource: &Resource, name: &str, rev: i64) -> Result<Value, Stop> {
+    let query = format!("fieldSelector=metadata.name%3D{name}&resourceVersion={rev}&resourceVersionMatch=Exact");
+    match ctx.list(resource, &query).await?.items().as_slice() {
+        [one] => Ok(one.0.clone()),
+        _ => Err(Stop::failed(format!("a list at {rev} lacks {} {name}, which changed there", resource.kind))),
+    }
+}
+
+/// What the node really runs of the case's Pods: names of containers by the uid of the Pod. Not what kubelet believes,
+/// but what containerd answers it.
+pub(crate) async fn on_node(ctx: &Ctx, node: &str) -> Result<BTreeMap<String, Vec<String>>, Stop> {
+    let namespace = ctx.namespace().await?;
+    let answer = ctx.send(&Request::get(format!("/api/v1/nodes/{node}/proxy/runningpods/"))).await?;
+    expect!(answer.is_success(), "the list of what runs on {node} was answered {answer}");
+    let ours = answer.object()?.items().into_iter().filter(|pod| pod.namespace() == namespace);
+    let names = |pod: &Object| {
+        let containers = pod.0["spec"]["containers"].as_array().into_iter().flatten();
+        containers.map(|container| container["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    Ok(ours.map(|pod| (pod.uid().to_owned(), names(&pod))).collect())
+}
+
+/// A condition of the object is true.
+pub(crate) fn is_true(object: &Value, condition: &str) -> bool {
+    let all = object["status"]["conditions"].as_array();
+    all.into_iter().flatten().any(|found| found["type"] == condition && found["status"] == "True")
+}
+
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    is_true(pod, "Ready")
+}
+
+/// Neither ended nor about to end.
+pub(crate) fn is_active(pod: &Value) -> bool {
+    let ended = ["Succeeded", "Failed"].iter().any(|phase| pod["status"]["phase"] == *phase);
+    !ended && pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+pub(crate) fn owners(object: &Value) -> Vec<Value> {
+    object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default()
+}
+
+/// The uid of what controls the object; empty if nothing does.
+pub(crate) fn controller(object: &Value) -> String {
+    let found = owners(object).into_iter().find(|owner| owner["controller"] == true);
+    found.and_then(|owner| Some(owner["uid"].as_str()?.to_owned())).unwrap_or_default()
+}
+
+/// Whether this manager has written to the object, in this part of it.
+pub(crate) fn wrote(object: &Value, manager: &str, subresource: &str) -> bool {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries
+        .into_iter()
+        .any(|entry| entry["manager"] == manager && entry["subresource"].as_str().unwrap_or_default() == subresource)
+}
+
+/// The versions are those of one object that only goes forward.
+pub(crate) fn one_life(what: &str, life: &[Version]) -> Result<(), String> {
+    const PHASES: [&str; 3] = ["", "Pending", "Running"];
+    let phase = |version: &Version| {
+        let phase = version.object["status"]["phase"].as_str().unwrap_or_default();
+        PHASES.iter().position(|known| *known == phase).ok_or_else(|| format!("the {what} was {phase}"))
+    };
+    for pair in life.windows(2) {
+        let [before, after] = pair else { continue };
+        let at = format!("the {what} at {} and at {}", before.rev, after.rev);
+        if before.object["metadata"]["uid"] != after.object["metadata"]["uid"] {
+            return Err(format!("{at}: another uid"));
+        }
+        let (node, next) = (&before.object["spec"]["nodeName"], &after.object["spec"]["nodeName"]);
+        if !node.is_null() && node != next {
+            return Err(format!("{at}: from node {node} to {next}"));
+        }
+        if phase(before)? > phase(after)? {
+            return Err(format!("{at}: its phase went back"));
+        }
+    }
+    life.iter().try_for_each(|version| phase(version).map(|_| ()))
+}
+
+/// No Pod lives twice: its node, its uid and its container stay, and its phase goes forward.
+pub(crate) fn lives(pods: &[Step]) -> Result<(), String> {
+    let mut lives: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
+    for step in pods {
+        // What is about to end may say of itself what it likes.
+        if let Some(object) = step.object.as_ref().filter(|object| is_active(object)) {
+            lives.entry(&step.name).or_default().push(Version { rev: step.rev, object: object.clone() });
+        }
+    }
+    lives.iter().try_for_each(|(name, life)| one_life(name, life))?;
+    started_once(pods)
+}
+
+/// No program was started a second time in one of these Pods.
+fn started_once(pods: &[Step]) -> Result<(), String> {
+    let mut container: BTreeMap<&str, &str> = BTreeMap::new();
+    for Step { rev, name, object } in pods {
+        let Some(pod) = object else { continue };
+        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+        for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
+            let restarts = status["restartCount"].as_u64().unwrap_or(0);
+            if restarts != 0 {
+                return Err(format!("at {rev} {name} has been started again {restarts} times"));
+            }
+            let Some(id) = status["containerID"].as_str() else { continue };
+            if let Some(known) = container.insert(uid, id).filter(|known| *known != id) {
+                return Err(format!("at {rev} {name} runs as {id}, and before as {known}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn step(rev: i64, name: &str, object: Value) -> Step {
+        Step { rev, name: name.to_owned(), object: Some(object) }
+    }
+
+    fn runs(rev: i64, uid: &str, id: Option<&str>, restarts: u64) -> Step {
+        let statuses = json!([{"containerID": id, "restartCount": restarts}]);
+        step(rev, "p", json!({"metadata": {"uid": uid}, "status": {"containerStatuses": statuses}}))
+    }
+
+    #[test]
+    fn a_program_is_started_once() {
+        let right = [runs(1, "u", None, 0), runs(2, "u", Some("a"), 0), runs(3, "u", Some("a"), 0)];
+        assert_eq!(started_once(&right), Ok(()));
+        // Another Pod of that name.
+        assert_eq!(started_once(&[&right[..], &[runs(4, "v", Some("b"), 0)]].concat()), Ok(()));
+        let again = started_once(&[&right[..], &[runs(4, "u", Some("b"), 0)]].concat()).unwrap_err();
+        assert_eq!(again, "at 4 p runs as b, and before as a");
+        let restarted = started_once(&[&right[..], &[runs(4, "u", Some("a"), 1)]].concat()).unwrap_err();
+        assert_eq!(restarted, "at 4 p has been started again 1 times");
+    }
+}

@@ -1,0 +1,266 @@
+//! Bookmarks: what they carry, and what they promise about the events around them.
+
+use std::time::Duration;
+
+use model::Level::Must;
+use model::Resource;
+use model::history::FrameKind;
+use serde_json::{Value, json};
+
+use crate::support::expected_events::{Told, Truth, changes, fail, first_difference, names, sow, while_writing};
+use crate::watch::start::{initial_events, open};
+use suite::api::Transport;
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, DEPLOYMENTS, Object, PODS};
+use suite::watch::{Event, WatchOptions};
+use suite::{here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "watch.bookmark",
+    place: here!(),
+    level: Must,
+    requirement: "With allowWatchBookmarks=true, a BOOKMARK carries an empty object of the watched kind with nothing but \
+                  metadata.resourceVersion; every change up to it has been sent before it, none after it, and a watch \
+                  from it loses nothing.",
+    source: "KEP-956; apiserver pkg/storage/cacher/cache_watcher.go (nextBookmarkTime), cacher.go (dispatchEvents)",
+    observed: "While a writer works, ConfigMaps are watched over HTTP/1.1 and HTTP/2 with a timeoutSeconds of a few \
+               seconds: the server sends a bookmark about two seconds before that, else one a minute. How often is not \
+               promised, so a run without any is no failure of the server but an error. Each bookmark is compared with \
+               the store's history, and a watch from it is opened. The objects of bookmarks are looked at for Pods, \
+               custom resources and, with initial events, Deployments too.",
+    by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&allowWatchBookmarks=true\
+              &resourceVersion=N&timeoutSeconds=4' with N from before the last change",
+    profiles: &["default"],
+    requires: Requires::OwnCluster(&[]),
+    run: scenario!(bookmark),
+}];
+
+/// The annotation of the bookmark that ends initial events.
+const END_OF_INITIAL: &str = "k8s.io/initial-events-end";
+/// Between two writes: enough of them fall into the two seconds after a bookmark.
+const BETWEEN_WRITES: Duration = Duration::from_millis(40);
+/// A stream of this many seconds has its bookmark after about two. Where the server was too slow, longer ones follow.
+const SHORTEST: u32 = 4;
+
+async fn bookmark(ctx: &Ctx) -> Verdict {
+    let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "marks", "Mark").await?;
+    of_initial_events(ctx).await?;
+    let names = names(6);
+    sow(ctx, &names).await?;
+    let mut rounds = ctx.rounds("some stream had no bookmark with a change after it");
+    loop {
+        let round = rounds.next()?;
+        if one_round(ctx, &names, &custom, round, ctx.doubled(SHORTEST, round)).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether everything was exercised.
+async fn one_round(ctx: &Ctx, names: &[String], custom: &Resource, round: u32, seconds: u32) -> Result<bool, Stop> {
+    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let containers = json!([{"name": "c", "image": "none.example/none"}]);
+    let pod = Object::new(&PODS, &format!("pod-{round}")).with("spec.containers", containers);
+    let mark = Object::new(custom, &format!("mark-{round}"));
+    let options = WatchOptions::after(begin).bookmarks().timeout(seconds);
+    let readers = async {
+        tokio::try_join!(
+            until_its_end(ctx, Transport::Http1, &CONFIG_MAPS, &options, None),
+            until_its_end(ctx, Transport::Http2, &CONFIG_MAPS, &options, None),
+            until_its_end(ctx, Transport::Http2, &PODS, &options, Some(&pod)),
+            until_its_end(ctx, Transport::Http1, custom, &options, Some(&mark)),
+        )
+    };
+    let (last, (over_1, over_2, pods, marks)) = while_writing(ctx, names, BETWEEN_WRITES, readers).await?;
+    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    let mut exercised = true;
+    for (events, resource) in [(&over_1, &*CONFIG_MAPS), (&over_2, &CONFIG_MAPS), (&pods, &PODS), (&marks, custom)] {
+        let what = format!("bookmarks of {}", resource.plural);
+        exercised &= bookmarks(events).next().is_some();
+        for bookmark in bookmarks(events) {
+            ctx.count("bookmarks", 1);
+            if let Some(fault) = fault_of_object(&bookmark.object.0, resource, false) {
+                return Err(fail(&what, &fault, events));
+            }
+        }
+    }
+    for (events, transport) in [(&over_1, Transport::Http1), (&over_2, Transport::Http2)] {
+        let what = format!("bookmarks of configmaps over {}", transport.name());
+        match changes_after_bookmarks(&truth, begin, events) {
+            Ok(after) => exercised &= after > 0,
+            Err(fault) => return Err(fail(&what, &fault, events)),
+        }
+        for bookmark in bookmarks(events) {
+            let rv = bookmark.frame.rv;
+            let mut resumed = open(ctx, transport, &CONFIG_MAPS, &WatchOptions::after(rv)).await?;
+            let events = resumed.read_to(last, ctx.limit(30.0)).await?;
+            if let Some(difference) = first_difference(truth.after(rv), &changes(&events)) {
+                return Err(fail(&format!("a watch from the bookmark at {rv}"), &difference, &events));
+            }
+            ctx.count("resumed", 1);
+        }
+    }
+    Ok(exercised)
+}
+
+/// All events of one watch. `new` is created while it is open: a bookmark comes only if there is something new to say.
+async fn until_its_end(
+    ctx: &Ctx,
+    transport: Transport,
+    resource: &Resource,
+    options: &WatchOptions,
+    new: Option<&Object>,
+) -> Result<Vec<Event>, Stop> {
+    let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
+    let mut watch = open(ctx, transport, resource, options).await?;
+    if let Some(new) = new {
+        ctx.create(resource, new).await?;
+    }
+    watch.read_to_end(ctx.limit(30.0) + seconds).await
+}
+
+/// The bookmark after the initial events has the annotation that says so, and is empty otherwise too.
+async fn of_initial_events(ctx: &Ctx) -> Verdict {
+    for resource in [&*DEPLOYMENTS, &CONFIG_MAPS] {
+        let mut watch = open(ctx, Transport::Http2, resource, &initial_events()).await?;
+        let is_bookmark = |event: &Event| matches!(event.frame.kind, FrameKind::Bookmark { .. });
+        let events = watch.read_until("a bookmark", ctx.limit(30.0), is_bookmark).await?;
+        for bookmark in bookmarks(&events) {
+            ctx.count("bookmarks", 1);
+            if let Some(fault) = fault_of_object(&bookmark.object.0, resource, true) {
+                return Err(fail(&format!("the initial events of {}", resource.plural), &fault, &events));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
+    events.iter().filter(|event| matches!(event.frame.kind, FrameKind::Bookmark { .. }))
+}
+
+/// Judges a stream from `begin` that has bookmarks in it. Gives the number of changes that came after one.
+fn changes_after_bookmarks(truth: &Truth, begin: u64, events: &[Event]) -> Result<usize, String> {
+    let mut after = 0;
+    for (at, bookmark) in events.iter().enumerate() {
+        if !matches!(bookmark.frame.kind, FrameKind::Bookmark { .. }) {
+            continue;
+        }
+        let rv = bookmark.frame.rv;
+        let (before, later) = (changes(&events[..at]), &events[at + 1..]);
+        let due: Vec<Told> = truth.after(begin).iter().take_while(|told| told.rv <= rv).cloned().collect();
+        if let Some(difference) = first_difference(&due, &before) {
+            return Err(format!("before the bookmark at {rv}: {difference}"));
+        }
+        if let Some(early) = later.iter().find(|event| event.frame.is_change() && event.frame.rv <= rv) {
+            return Err(format!("{} came after the bookmark at {rv}", Told::from(early)));
+        }
+        if let Some(back) = bookmarks(later).find(|next| next.frame.rv < rv) {
+            return Err(format!("a bookmark at {} came after the one at {rv}", back.frame.rv));
+        }
+        after = after.max(changes(later).len());
+    }
+    Ok(after)
+}
+
+/// Why the object of a bookmark is not an empty one of the kind with a resource version; None when it is.
+fn fault_of_object(object: &Value, resource: &Resource, end_of_initial: bool) -> Option<String> {
+    for (field, expected) in [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())] {
+        if object[field] != expected {
+            return Some(format!("{field} of a bookmark should be {expected}, seen {}", object[field]));
+        }
+    }
+    let rv = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    if rv.parse::<u64>().is_ok_and(|rv| rv > 0) {
+        let mut rest = object.clone();
+        for field in ["/apiVersion", "/kind", "/metadata/resourceVersion"] {
+            rest.pointer_mut(field).map(Value::take);
+        }
+        if end_of_initial {
+            let mark = rest["metadata"]["annotations"].get_mut(END_OF_INITIAL).map(Value::take);
+            if mark != Some(json!("true")) {
+                return Some(format!("a bookmark after initial events without {END_OF_INITIAL}: {object}"));
+            }
+        }
+        return filled("", &rest).map(|path| format!("a bookmark carries {path}: {object}"));
+    }
+    Some(format!("a bookmark with the resource version {rv:?}"))
+}
+
+/// The first place below which there is something. Go's empty structs are written as objects of empty fields.
+fn filled(path: &str, value: &Value) -> Option<String> {
+    let is_empty = match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => {
+            return fields.iter().find_map(|(field, value)| filled(&format!("{path}/{field}"), value));
+        }
+        Value::Bool(true) => false,
+    };
+    (!is_empty).then(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::expected_events::tests::{events, parse};
+
+    #[test]
+    fn a_bookmark_divides_what_was_sent_from_what_will_be() {
+        let truth = Truth(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@8"));
+        let judge = |stream: &str| changes_after_bookmarks(&truth, 2, &events(stream));
+        assert_eq!(
+            judge("ADDED b@3, MODIFIED a@5, BOOKMARK @5, DELETED b@6, BOOKMARK @7, BOOKMARK @7, ADDED c@8"),
+            Ok(2)
+        );
+        assert_eq!(judge("ADDED b@3, BOOKMARK @4, MODIFIED a@5"), Ok(1));
+        assert_eq!(judge("ADDED b@3, MODIFIED a@5"), Ok(0));
+        for (stream, why) in [
+            // Claims a change that was not sent: a client that resumes from here loses it.
+            ("ADDED b@3, BOOKMARK @5, DELETED b@6", "should be MODIFIED a@5, seen nothing"),
+            ("ADDED b@3, BOOKMARK @5, MODIFIED a@5", "should be MODIFIED a@5"),
+            ("BOOKMARK @9", "should be ADDED b@3"),
+            // Lies behind what was sent: a client that resumes from here gets it twice.
+            ("ADDED b@3, MODIFIED a@5, BOOKMARK @4", "seen MODIFIED a@5"),
+            ("ADDED b@3, MODIFIED a@5, BOOKMARK @5, MODIFIED a@5", "MODIFIED a@5 came after"),
+            ("ADDED b@3, MODIFIED a@5, DELETED b@6, BOOKMARK @7, BOOKMARK @6", "at 6 came after the one at 7"),
+        ] {
+            let fault = judge(stream).expect_err(stream);
+            assert!(fault.contains(why), "{stream}: {fault}");
+        }
+    }
+
+    #[test]
+    fn a_bookmark_is_an_empty_object() {
+        let pod = |metadata: Value| {
+            json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata,
+            "spec": {"containers": null, "securityContext": {}}, "status": {}})
+        };
+        let fault = |object: &Value, end| fault_of_object(object, &PODS, end).unwrap_or_default();
+        let good = pod(json!({"resourceVersion": "5", "creationTimestamp": null}));
+        let end = pod(json!({"resourceVersion": "5", "annotations": {END_OF_INITIAL: "true"}}));
+        assert_eq!(fault(&good, false), "");
+        assert_eq!(fault(&end, true), "");
+        let with = |path: &str, value: Value| Object(good.clone()).with(path, value).0;
+        for (object, at_end, why) in [
+            (with("kind", json!("Status")), false, "kind of a bookmark should be Pod"),
+            (with("apiVersion", json!("v2")), false, "apiVersion"),
+            (with("metadata.resourceVersion", json!(5)), false, "resource version"),
+            (with("metadata.resourceVersion", json!("0")), false, "resource version"),
+            (with("metadata.name", json!("a")), false, "/metadata/name"),
+            (with("metadata.labels", json!({"a": "b"})), false, "/metadata/labels/a"),
+            (with("spec.containers", json!([{}])), false, "/spec/containers"),
+            (with("spec.hostNetwork", json!(true)), false, "/spec/hostNetwork"),
+            (with("status.phase", json!("Pending")), false, "/status/phase"),
+            (end, false, "/metadata/annotations"),
+            (good.clone(), true, "without k8s.io/initial-events-end"),
+            (with("metadata.annotations", json!({END_OF_INITIAL: "false"})), true, "without"),
+        ] {
+            let fault = fault(&object, at_end);
+            assert!(fault.contains(why), "{object}: {fault}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! When bookmarks come and when they do not, and which revisions they name. What they promise is in `watch_bookmark`.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use model::Level::Should;
+use model::Resource;
+use model::history::FrameKind;
+
+use crate::support::expected_events::{fail, names, sow, while_writing};
+use crate::support::metrics::Metrics;
+use crate::support::page::sample;
+use crate::watch::start::{initial_events, open};
+use suite::api::Transport;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS};
+use suite::watch::{Event, Next, Watch, WatchOptions};
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "watch.no-bookmark-by-default",
+        place: here!(),
+        level: Should,
+        requirement: "A watch without allowWatchBookmarks gets no BOOKMARK; one that is served from the store (Events, or \
+                      without watch cache) gets none even when it allows them, but the one that ends its initial \
+                      events.",
+        source: "apiserver pkg/storage/cacher/cacher.go (Watch), pkg/storage/etcd3/watcher.go; kubernetes \
+                 pkg/kubeapiserver/default_storage_factory_builder.go (events have no cache)",
+        observed: "Streams of ConfigMaps and Events that end after some seconds, which is when a watch cache sends \
+                   bookmarks, are read to their end over HTTP/1.1 and HTTP/2, with and without allowWatchBookmarks; all \
+                   deliver a change. On `default` the one of ConfigMaps that allows bookmarks must have got one, or \
+                   longer streams follow; on `no-cache` it must not.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=R&timeoutSeconds=5', \
+                  and the same with &allowWatchBookmarks=true",
+        profiles: &["default", "no-cache"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(no_bookmark_by_default),
+    },
+    Check {
+        id: "watch.bookmark-rv-is-revision",
+        place: here!(),
+        level: Should,
+        requirement: "The resource version of a BOOKMARK is a revision that the store has reached, and not lower than \
+                      that of any event before it.",
+        source: "etcd tests/robustness/validate/watch.go (bookmarkable); apiserver pkg/storage/cacher/cacher.go \
+                 (dispatchEvent, bookmarks)",
+        observed: "While ConfigMaps are written, bookmarks are collected of ConfigMaps, Events and an idle custom \
+                   resource: those after initial events and the periodic ones. As soon as one has come, \
+                   the store is asked for its revision, which must not be lower, and for its state at the bookmark, which \
+                   must exist.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=R&timeoutSeconds=5\
+                  &allowWatchBookmarks=true'; etcdctl endpoint status -w json | jq '.[].Status.header.revision'",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(bookmark_rv_is_revision),
+    },
+    Check {
+        id: "watch.legacy-bookmark-134",
+        place: here!(),
+        level: Should,
+        requirement: "With the feature gate WatchList, a watch with resourceVersion unset or 0 and no other option is one \
+                      with initial events: with allowWatchBookmarks it also gets the bookmark that ends them, at a \
+                      resource version not lower than theirs; without, only the events.",
+        source: "apimachinery pkg/apis/meta/internalversion/defaults.go (SetListOptionsDefaults), KEP-3157",
+        observed: "Such watches of ConfigMaps and Events are opened over HTTP/1.1 and HTTP/2 with some objects there: \
+                   first one ADDED for each, then the bookmark with the annotation, then a change; without \
+                   allowWatchBookmarks the change follows at once. The gate is read from /metrics.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&allowWatchBookmarks=true'",
+        profiles: &["default", "no-cache"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(legacy_bookmark),
+    },
+];
+
+/// How long the first streams last, in seconds; a cache sends a bookmark about two seconds before the end. Where the machine
+/// was too slow to get one in time, longer streams follow.
+const SHORTEST: u32 = 4;
+
+async fn no_bookmark_by_default(ctx: &Ctx) -> Verdict {
+    let has_cache = ctx.profile().flags.get("watch-cache").is_none_or(|value| value != "false");
+    let mut rounds = ctx.rounds("no stream delivered its change, or none had a bookmark where one is due");
+    loop {
+        let round = rounds.next()?;
+        if without_bookmarks(ctx, round, has_cache).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// A stream, and how many bookmarks it may have.
+struct Plan {
+    what: &'static str,
+    transport: Transport,
+    resource: &'static Resource,
+    options: WatchOptions,
+    most: usize,
+}
+
+/// The first one asks for bookmarks and is served from the cache where there is one.
+async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, Stop> {
+    let (http1, http2) = (Transport::Http1, ctx.transport());
+    let maps = WatchOptions::after(ctx.list(&CONFIG_MAPS, "").await?.rv()).timeout(seconds);
+    let events = WatchOptions::after(ctx.list(&CORE_EVENTS, "").await?.rv()).timeout(seconds);
+    let unset = WatchOptions::default().timeout(seconds);
+    let initial = initial_events().timeout(seconds);
+    let without_limit = if has_cache { usize::MAX } else { 0 };
+    let rows: [(&'static str, Transport, &'static Resource, WatchOptions, usize); 7] = [
+        ("ConfigMaps that asks", http2, &CONFIG_MAPS, maps.clone().bookmarks(), without_limit),
+        ("ConfigMaps that does not ask", http1, &CONFIG_MAPS, maps.clone(), 0),
+        ("ConfigMaps that does not ask", http2, &CONFIG_MAPS, maps, 0),
+        ("ConfigMaps without resource version", http1, &CONFIG_MAPS, unset, 0),
+        ("Events from the store that asks", http1, &CORE_EVENTS, events.clone().bookmarks(), 0),
+        ("Events from the store that does not ask", http2, &CORE_EVENTS, events, 0),
+        ("Events from the store with initial events", http2, &CORE_EVENTS, initial, 1),
+    ];
+    let plan = |(what, transport, resource, options, most)| Plan { what, transport, resource, options, most };
+    Ok(rows.into_iter().map(plan).collect())
+}
+
+/// False if the streams were too short for this machine.
+async fn without_bookmarks(ctx: &Ctx, round: u32, has_cache: bool) -> Result<bool, Stop> {
+    let plans = plans(ctx, ctx.doubled(SHORTEST, round), has_cache).await?;
+    let streams = try_join_all(plans.iter().map(|plan| read_all(ctx, plan.transport, plan.resource, &plan.options)));
+    let (streams, ()) = tokio::try_join!(streams, write(ctx, round))?;
+    for (plan, events) in plans.iter().zip(&streams) {
+        let count = bookmarks(events).count();
+        if count > plan.most {
+            let fault = format!("{count} bookmarks instead of {}", plan.most);
+            return Err(fail(&format!("a watch of {} over {}", plan.what, plan.transport.name()), &fault, events));
+        }
+        ctx.count("streams", 1);
+    }
+    let all_told = streams.iter().all(|events| has_change(events));
+    let asked = bookmarks(&streams[0]).count();
+    ctx.count("bookmarks of the stream that asks", asked as u64);
+    let initial = streams.last().is_some_and(|events| bookmarks(events).count() == 1);
+    Ok(all_told && initial && (asked > 0 || !has_cache))
+}
+
+/// At once: what is written is what bookmarks have to tell.
+async fn write(ctx: &Ctx, round: u32) -> Verdict {
+    for resource in [&*CONFIG_MAPS, &CORE_EVENTS] {
+        for n in 0..3 {
+            ctx.create(resource, &sample(ctx, resource, &format!("n{n}-{round}"), "1").await?).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn read_all(
+    ctx: &Ctx,
+    transport: Transport,
+    resource: &Resource,
+    options: &WatchOptions,
+) -> Result<Vec<Event>, Stop> {
+    let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
+    open(ctx, transport, resource, options).await?.read_to_end(ctx.limit(30.0) + seconds).await
+}
+
+fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
+    events.iter().filter(|event| matches!(event.frame.kind, FrameKind::Bookmark { .. }))
+}
+
+fn has_change(events: &[Event]) -> bool {
+    events.iter().any(|event| event.frame.is_change())
+}
+
+async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
+    let custom = &ctx.define(&format!("{}.example.org", ctx.slug()), "pages", "Page").await?;
+    ctx.create(custom, &sample(ctx, custom, "only", "1").await?).await?;
+    let names = names(4);
+    sow(ctx, &names).await?;
+    let mut rounds = ctx.rounds("no periodic bookmark came on any stream");
+    loop {
+        let seconds = ctx.doubled(SHORTEST, rounds.next()?);
+        let periodic = WatchOptions::after(ctx.list(&CONFIG_MAPS, "").await?.rv()).bookmarks().timeout(seconds);
+        let idle = WatchOptions::after(ctx.list(custom, "").await?.rv()).bookmarks().timeout(seconds);
+        let readers = async {
+            tokio::try_join!(
+                real(ctx, &CONFIG_MAPS, &periodic),
+                real(ctx, custom, &idle),
+                initial_again_and_again(ctx, &CONFIG_MAPS),
+                initial_again_and_again(ctx, &CORE_EVENTS),
+                initial_again_and_again(ctx, custom),
+            )
+        };
+        let (_, seen) = while_writing(ctx, &names, Duration::from_millis(20), readers).await?;
+        let (periodic, idle, ..) = seen;
+        ctx.count("periodic bookmarks", periodic + idle);
+        // Of the idle resource one may be missing: nothing new was known of it.
+        if periodic > 0 {
+            return Ok(());
+        }
+    }
+}
+
+async fn initial_again_and_again(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
+    let mut seen = 0;
+    for _ in 0..5 {
+        let mut watch = open(ctx, ctx.transport(), resource, &initial_events()).await?;
+        let first = follow(ctx, resource, &mut watch, 1).await?;
+        expect!(first == 1, "the initial events of {} ended without a bookmark", resource.plural);
+        seen += first;
+    }
+    ctx.count("bookmarks after initial events", seen);
+    Ok(seen)
+}
+
+/// Looks at every bookmark of a stream up to its end; gives their number.
+async fn real(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Result<u64, Stop> {
+    let mut watch = open(ctx, Transport::Http1, resource, options).await?;
+    follow(ctx, resource, &mut watch, u64::MAX).await
+}
+
+async fn follow(ctx: &Ctx, resource: &Resource, watch: &mut Watch, most: u64) -> Result<u64, Stop> {
+    let (mut highest, mut seen) = (0, 0);
+    let patience = ctx.limit(30.0) + Duration::from_secs(ctx.doubled(SHORTEST, u32::MAX).into());
+    while seen < most {
+        let event = match watch.poll(patience).await? {
+            Next::Event(event) => *event,
+            Next::End => break,
+            Next::Nothing => return Err(Stop::TimedOut { what: format!("the end of a watch of {}", resource.plural) }),
+        };
+        let rv = event.frame.rv;
+        if matches!(event.frame.kind, FrameKind::Bookmark { .. }) {
+            let store = ctx.store(resource);
+            let revision = store.revision().await?.cast_unsigned();
+            expect!(rv <= revision, "a bookmark of {} at {rv}, but the store is at {revision}", resource.plural);
+            expect!(rv >= highest, "a bookmark of {} at {rv} after an event at {highest}", resource.plural);
+            let name = ctx.key(resource, "none").await?;
+            store.get(&name, rv.cast_signed()).await?;
+            seen += 1;
+        }
+        highest = highest.max(rv);
+    }
+    Ok(seen)
+}
+
+const GATE: &str = "WatchList";
+
+async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
+    if Metrics::read(ctx).await?.gate(GATE) != Some(true) {
+        return Err(Stop::Skipped { need: format!("the feature gate {GATE}") });
+    }
+    let zero = || WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
+    for resource in [&*CONFIG_MAPS, &CORE_EVENTS] {
+        for name in ["a", "b"] {
+            ctx.create(resource, &sample(ctx, resource, name, "1").await?).await?;
+        }
+        // A cache that is asked for no freshness may begin before the two: it must have seen them.
+        ctx.list(resource, "").await?;
+        let mut open_ones = Vec::new();
+        for &transport in ctx.transports() {
+            for options in [WatchOptions::default(), zero()] {
+                for bookmarks in [true, false] {
+                    let options = WatchOptions { bookmarks, ..options.clone() };
+                    let mut watch = open(ctx, transport, resource, &options).await?;
+                    let events = first_events(ctx, &mut watch, if bookmarks { 3 } else { 2 }).await?;
+                    open_ones.push((options, watch, events));
+                }
+            }
+        }
+        let last = ctx.create(resource, &sample(ctx, resource, "c", "1").await?).await?.rv();
+        for (options, mut watch, mut events) in open_ones {
+            events.extend(watch.read_to(last, ctx.limit(30.0)).await?);
+            let what = format!("a watch of {} with `{}`", resource.plural, options.query());
+            if let Some(fault) = fault_of_legacy(options.bookmarks, &events) {
+                return Err(fail(&what, &fault, &events));
+            }
+            ctx.count("streams", 1);
+        }
+    }
+    Ok(())
+}
+
+/// So many events, or those before the stream fell silent or ended: then the rest was not sent.
+async fn first_events(ctx: &Ctx, watch: &mut Watch, count: usize) -> Result<Vec<Event>, Stop> {
+    let mut events = Vec::new();
+    while events.len() < count {
+        match watch.poll(ctx.limit(10.0)).await? {
+            Next::Event(event) => events.push(*event),
+            Next::End | Next::Nothing => break,
+        }
+    }
+    Ok(events)
+}
+
+/// Two objects, the bookmark if it is allowed, one more change. Periodic bookmarks may come in between afterwards.
+fn fault_of_legacy(bookmarks: bool, events: &[Event]) -> Option<String> {
+    let end_at = events.iter().position(|event| event.frame.kind == FrameKind::Bookmark { end_of_initial: true });
+    let changes: Vec<String> =
+        events.iter().filter(|e| e.frame.is_change()).map(|e| format!("{} {}", e.word(), e.object.name())).collect();
+    if changes != ["ADDED a", "ADDED b", "ADDED c"] {
+        return Some(format!("the changes are {changes:?}"));
+    }
+    match end_at {
+        None if bookmarks => Some("no bookmark ended the initial events".into()),
+        Some(_) if !bookmarks => Some("a bookmark came although none was allowed".into()),
+        Some(at) if at != 2 => Some(format!("the bookmark came as event {}", at + 1)),
+        Some(at) if events[..at].iter().any(|event| event.frame.rv > events[at].frame.rv) => {
+            Some("the bookmark is behind the initial events".into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::expected_events::tests::events;
+    use serde_json::json;
+    use suite::object::Object;
+
+    #[test]
+    fn the_legacy_bookmark_stands_between_the_state_and_the_changes() {
+        let stream = |text: &str| -> Vec<Event> {
+            let named = |event: Event| {
+                let object = Object(json!({"metadata": {"name": event.frame.key.to_string()}}));
+                Event { object, ..event }
+            };
+            events(text).into_iter().map(named).collect()
+        };
+        for (bookmarks, text, why) in [
+            (true, "ADDED a@2, ADDED b@3, END @3, ADDED c@5", ""),
+            (true, "ADDED a@2, ADDED b@3, END @4, BOOKMARK @4, ADDED c@5", ""),
+            (false, "ADDED a@2, ADDED b@3, ADDED c@5", ""),
+            (true, "ADDED a@2, ADDED b@3, ADDED c@5", "no bookmark"),
+            (true, "ADDED a@2, ADDED b@3, BOOKMARK @4, ADDED c@5", "no bookmark"),
+            (false, "ADDED a@2, ADDED b@3, END @4, ADDED c@5", "although none"),
+            (true, "ADDED a@2, END @2, ADDED b@3, ADDED c@5", "as event 2"),
+            (true, "ADDED a@2, ADDED b@3, END @2, ADDED c@5", "is behind"),
+            (true, "ADDED b@3, END @4, ADDED c@5", "the changes are"),
+        ] {
+            let fault = fault_of_legacy(bookmarks, &stream(text)).unwrap_or_default();
+            assert!(fault.contains(why) && fault.is_empty() == why.is_empty(), "{text}: {fault}");
+        }
+    }
+}

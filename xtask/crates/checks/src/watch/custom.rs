@@ -1,0 +1,264 @@
+//! Watches of custom resources: selectors of their own, definitions that change under open streams, media types.
+
+use model::Level::Should;
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::support::expected_events::Truth;
+use crate::support::watch_follow::{Follower, selected};
+use judge::decode;
+use suite::api::{JSON, MERGE_PATCH, PROTOBUF, Request};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::{CONFIG_MAPS, DEFINITIONS, Object, config_map};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "watch.cr-full",
+        place: here!(),
+        level: Should,
+        requirement: "Watches of a custom resource keep what the others promise, with label selectors and with field \
+                      selectors on its selectableFields, also while its definition gets another schema and another \
+                      storage version: a stream may end then, and one resumed from its last resource version, or from a new list \
+                      where that is expired, loses nothing.",
+        source: "apiextensions-apiserver pkg/apiserver/customresource_handler.go; kubernetes \
+                 test/e2e/apimachinery/crd_watch.go, crd_selectable_fields.go; KEP-4358",
+        observed: "Readers of a custom resource without selector, with a label selector and with a field selector, over \
+                   HTTP/1.1 and HTTP/2, follow it from before the first object on: objects come into the selections, \
+                   stay, leave them and are deleted, before and after the definition gets a new field in its schema, \
+                   and after another version of it becomes the stored one. What each reader got, resumed or listed \
+                   anew, must be the store's history under its selector; both versions are read.",
+        by_hand: "define a CRD with selectableFields [{jsonPath: .spec.color}]; kubectl get fruits --watch \
+                  --output-watch-events --field-selector spec.color=red; change objects and then the CRD",
+        profiles: &["default", "no-cache"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(cr_full),
+    },
+    Check {
+        id: "watch.cr-protobuf-406",
+        place: here!(),
+        level: Should,
+        requirement: "A GET, LIST or WATCH of a custom resource that accepts only protobuf is answered 406 NotAcceptable; \
+                      one that accepts protobuf or JSON is answered JSON.",
+        source: "kubernetes test/integration/apiserver/apiserver_test.go (TestAPICRDProtobuf)",
+        observed: "The three reads of a custom object are sent with both Accept headers, over HTTP/1.1 and HTTP/2. A \
+                   ConfigMap asked for in the same way must come as protobuf.",
+        by_hand: "kubectl get --raw /apis/example.org/v1/namespaces/default/fruits does not set Accept: curl -H 'Accept: \
+                  application/vnd.kubernetes.protobuf' 'https://SERVER/apis/example.org/v1/namespaces/default/fruits?watch=true'",
+        profiles: &["default"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore]),
+        run: scenario!(cr_protobuf_406),
+    },
+];
+
+const LABEL: &str = "shelf=top";
+const FIELD: &str = "spec.color=red";
+
+async fn cr_full(ctx: &Ctx) -> Verdict {
+    let fruits = &define(ctx).await?;
+    let begin = ctx.list(fruits, "").await?.rv();
+    let mut readers = Vec::new();
+    for &transport in ctx.transports() {
+        for (labels, fields) in [("", ""), (LABEL, ""), ("", FIELD)] {
+            let options = WatchOptions::default().bookmarks().labels(labels).fields(fields);
+            readers.push(Follower::open(ctx, transport, fruits, options, begin).await?);
+        }
+    }
+    lives(ctx, fruits, "first").await?;
+    change_schema(ctx, fruits).await?;
+    lives(ctx, fruits, "second").await?;
+    change_storage_version(ctx, fruits).await?;
+    lives(ctx, fruits, "third").await?;
+    let last = ctx.create(fruits, &fruit(fruits, "zz-last", true, true)).await?.rv();
+    let whole = Truth::of(ctx, fruits, last).await?;
+    let prefix = fruits.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    let revisions = ctx.recorder(fruits).changes_below(&prefix);
+    let by_label = selected(&revisions, |value| value["metadata"]["labels"]["shelf"] == "top");
+    let by_field = selected(&revisions, |value| value["spec"]["color"] == "red");
+    for (place, reader) in readers.iter_mut().enumerate() {
+        reader.follow_to(last).await?;
+        reader.judge([&whole, &by_label, &by_field][place % 3])?;
+        ctx.count("ends", reader.ends.len() as u64);
+    }
+    let versions: Vec<String> = revisions
+        .iter()
+        .filter_map(|r| serde_json::from_slice::<Value>(&r.value).ok())
+        .map(|v| v["apiVersion"].to_string())
+        .collect();
+    let both = ["v1", "v2"].iter().all(|v| versions.iter().any(|seen| seen.ends_with(&format!("/{v}\""))));
+    expect!(both, "after the storage version was changed, the store still has only {:?}", versions.last());
+    Ok(())
+}
+
+fn fruit(fruits: &Resource, name: &str, top: bool, red: bool) -> Object {
+    Object::new(fruits, name)
+        .with("metadata.labels.shelf", if top { "top" } else { "low" })
+        .with("spec.color", if red { "red" } else { "green" })
+}
+
+/// One object through all combinations, one that never matches, one that is deleted while it matches.
+async fn lives(ctx: &Ctx, fruits: &Resource, phase: &str) -> Verdict {
+    let name = |text: &str| format!("{text}-{phase}");
+    ctx.create(fruits, &fruit(fruits, &name("never"), false, false)).await?;
+    let mut object = ctx.create(fruits, &fruit(fruits, &name("x"), false, true)).await?;
+    for (top, red) in [(true, true), (true, false), (false, false), (true, true)] {
+        let next = fruit(fruits, &name("x"), top, red).0;
+        object = object.with("metadata.labels", next["metadata"]["labels"].clone()).with("spec", next["spec"].clone());
+        object = ctx.update(fruits, &object).await?;
+    }
+    ctx.update(fruits, &object.with("metadata.annotations.stays", "yes")).await?;
+    ctx.delete(fruits, &name("x")).await?;
+    ctx.delete(fruits, &name("never")).await?;
+    ctx.create(fruits, &fruit(fruits, &name("stays"), true, true)).await?;
+    Ok(())
+}
+
+fn versions(stored: &str, more: &Value) -> Value {
+    let mut spec = json!({"type": "object", "properties": {"color": {"type": "string"}}});
+    if let Some(fields) = more.as_object() {
+        for (field, schema) in fields {
+            spec["properties"][field] = schema.clone();
+        }
+    }
+    let version = |name: &str| {
+        json!({
+            "name": name, "served": true, "storage": name == stored,
+            "selectableFields": [{"jsonPath": ".spec.color"}],
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+        })
+    };
+    json!([version("v1"), version("v2")])
+}
+
+async fn define(ctx: &Ctx) -> Result<Resource, Stop> {
+    let group = format!("{}.example.org", ctx.slug());
+    let definition = Object::new(&DEFINITIONS, &format!("fruits.{group}")).with(
+        "spec",
+        json!({
+            "group": group, "scope": "Namespaced",
+            "names": {"plural": "fruits", "singular": "fruit", "kind": "Fruit"},
+            "versions": versions("v1", &Value::Null),
+        }),
+    );
+    ctx.create(&DEFINITIONS, &definition).await?;
+    let resource = Resource {
+        stored_at: format!("{group}/fruits"),
+        group,
+        version: "v1".into(),
+        plural: "fruits".into(),
+        kind: "Fruit".into(),
+        namespaced: true,
+    };
+    ctx.wait_until_served(&resource).await?;
+    Ok(resource)
+}
+
+async fn change_schema(ctx: &Ctx, fruits: &Resource) -> Verdict {
+    patch(ctx, fruits, versions("v1", &json!({"ripe": {"type": "boolean"}}))).await?;
+    // The new schema is served when it keeps the new field.
+    let path = fruits.path(Some(ctx.namespace().await?));
+    let ripe = fruit(fruits, "ripe", false, false).with("spec.ripe", true);
+    eventually(ctx, "the new field to be kept", || async {
+        let request = Request::new(http::Method::POST, path.clone()).query("dryRun=All").json(&ripe.0);
+        Ok(ctx.send(&request).await?.json()["spec"]["ripe"] == true)
+    })
+    .await
+}
+
+async fn change_storage_version(ctx: &Ctx, fruits: &Resource) -> Verdict {
+    patch(ctx, fruits, versions("v2", &json!({"ripe": {"type": "boolean"}}))).await?;
+    let key = ctx.key(fruits, "probe").await?;
+    let written = std::sync::atomic::AtomicU32::new(0);
+    // The new version is in use when a write is stored in it.
+    eventually(ctx, "a write in the new storage version", || async {
+        let n = written.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let probe = ctx.try_get(fruits, "probe", "").await?;
+        if probe.status == 404 {
+            ctx.create(fruits, &fruit(fruits, "probe", false, false)).await?;
+        } else {
+            let again = probe.object()?.with("metadata.annotations.n", n.to_string());
+            ctx.update(fruits, &again).await?;
+        }
+        let stored = ctx.store(fruits).get(&key, 0).await?;
+        let value: Value = stored.and_then(|kv| serde_json::from_slice(&kv.value).ok()).unwrap_or_default();
+        Ok(value["apiVersion"] == format!("{}/v2", fruits.group))
+    })
+    .await
+}
+
+async fn patch(ctx: &Ctx, fruits: &Resource, versions: Value) -> Verdict {
+    let name = format!("fruits.{}", fruits.group);
+    let answer = ctx.try_patch(&DEFINITIONS, &name, MERGE_PATCH, &json!({"spec": {"versions": versions}}), "").await?;
+    answer.object()?;
+    Ok(())
+}
+
+async fn eventually<F>(ctx: &Ctx, what: &str, mut look: impl FnMut() -> F) -> Verdict
+where
+    F: Future<Output = anyhow::Result<bool>>,
+{
+    suite::wait::until(what, ctx.limit(30.0), std::time::Duration::from_millis(100), || {
+        let seen = look();
+        async move { Ok(if seen.await? { Ok(()) } else { Err("not yet".to_owned()) }) }
+    })
+    .await
+}
+
+async fn cr_protobuf_406(ctx: &Ctx) -> Verdict {
+    const ONLY: &str = PROTOBUF;
+    const EITHER: &str = "application/vnd.kubernetes.protobuf,application/json";
+    let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "nuts", "Nut").await?;
+    ctx.create(&custom, &Object::new(&custom, "a")).await?;
+    ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
+    let namespace = ctx.namespace().await?;
+    for &transport in ctx.transports() {
+        let api = ctx.over(transport)?;
+        for (resource, accept, status, media_type) in [
+            (&custom, ONLY, 406, ""),
+            (&custom, EITHER, 200, JSON),
+            (&*CONFIG_MAPS, ONLY, 200, PROTOBUF),
+            (&CONFIG_MAPS, EITHER, 200, PROTOBUF),
+        ] {
+            let list = resource.path(Some(namespace));
+            let watch = "watch=true&resourceVersion=0&timeoutSeconds=1";
+            for (path, query) in [(object_path(resource, namespace, "a"), ""), (list.clone(), ""), (list, watch)] {
+                let request = Request::get(path).query(query).accept(accept);
+                let answer = api.send(&request).await?;
+                let what = format!("{request} that accepts {accept} over {}", transport.name());
+                expect_eq!(answer.status, status, "the status of {what}, answered {answer}");
+                if status == 406 {
+                    let reason = reason(&answer.body);
+                    expect_eq!(reason.as_deref(), Some("NotAcceptable"), "the reason of {what}, answered {answer}");
+                    ctx.count("refusals", 1);
+                    continue;
+                }
+                let seen = answer.header("content-type");
+                let expected = if query.is_empty() || media_type == JSON {
+                    media_type.to_owned()
+                } else {
+                    format!("{media_type};stream=watch")
+                };
+                expect_eq!(seen, expected, "the Content-Type of {what}");
+                let encoded = if media_type == JSON { &b"{"[..] } else { &b"k8s\0"[..] };
+                let has = answer.body.windows(encoded.len()).any(|window| window == encoded);
+                expect!(has, "{what} is not in that encoding");
+                ctx.count("reads", 1);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `reason` of a Status, which comes in the encoding that was asked for if there is one.
+fn reason(body: &[u8]) -> Option<String> {
+    if let Ok(status) = serde_json::from_slice::<Value>(body) {
+        return status["reason"].as_str().map(str::to_owned);
+    }
+    // The field `reason` of Status in meta/v1/generated.proto.
+    const REASON: u32 = 4;
+    let envelope = decode::envelope(body).ok().filter(|envelope| envelope.kind == "Status")?;
+    let fields = decode::fields(envelope.raw).ok()?;
+    decode::field(&fields, REASON).map(|reason| String::from_utf8_lossy(reason).into_owned())
+}

@@ -1,0 +1,95 @@
+//! Streams that come straight from the store. The other watch checks that have the profile `no-cache` say that they tell the
+//! same; this one that they really come from there.
+
+use anyhow::anyhow;
+use model::Level::Should;
+
+use crate::support::expected_events::{Truth, fail, first_difference, told};
+use crate::support::metrics::Metrics;
+use crate::support::page::{sample, with_content};
+use crate::watch::start::{TRANSPORTS, open};
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{ENDPOINTS, NAMESPACES};
+use suite::watch::WatchOptions;
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "watch.from-etcd-direct",
+    place: here!(),
+    level: Should,
+    requirement: "With --watch-cache=false every watch is served from the store, with the same events as from a cache: each \
+                  stream has a watch of its own there, and can begin at any revision that is not compacted, also at one from \
+                  before the apiserver was started.",
+    source: "apiserver pkg/server/options/etcd.go (EnableWatchCache), pkg/storage/etcd3/watcher.go",
+    observed: "On a server without watch cache, four streams of Endpoints over HTTP/1.1 and HTTP/2 get some changes: \
+               apiserver_storage_events_received_total must rise by as many events as all of them got together (with a \
+               cache, by those of its own single watch), there must be no metric of a watch cache, and each \
+               stream must be the store's history. A watch of namespaces from revision 1 must begin with the first one \
+               ever. The main watch checks and judges run on the same profile.",
+    by_hand: "start kube-apiserver with --watch-cache=false; kubectl get --raw \
+              '/api/v1/namespaces?watch=true&resourceVersion=1'; kubectl get --raw /metrics | grep \
+              apiserver_storage_events_received_total",
+    profiles: &["no-cache"],
+    requires: Requires::OwnCluster(&[]),
+    run: scenario!(from_etcd_direct),
+}];
+
+const STREAMS_EACH: usize = 2;
+const RECEIVED: &str = "apiserver_storage_events_received_total";
+
+async fn from_etcd_direct(ctx: &Ctx) -> Verdict {
+    let before = Metrics::read(ctx).await?;
+    expect!(!before.has_any("apiserver_watch_cache_"), "the server has metrics of a watch cache");
+    let received = |metrics: &Metrics| metrics.sum(RECEIVED, &[("resource", "endpoints")]).unwrap_or(0.0);
+    let begin = ctx.list(&ENDPOINTS, "").await?.rv();
+    let mut watches = Vec::new();
+    for transport in TRANSPORTS {
+        for _ in 0..STREAMS_EACH {
+            watches.push(open(ctx, transport, &ENDPOINTS, &WatchOptions::after(begin)).await?);
+        }
+    }
+    let mut object = ctx.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "a", "0").await?).await?;
+    for n in 1..5 {
+        object = ctx.update(&ENDPOINTS, &with_content(object, &n.to_string())).await?;
+    }
+    ctx.delete(&ENDPOINTS, "a").await?;
+    let last = ctx.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "last", "0").await?).await?.rv();
+    let truth = Truth::of(ctx, &ENDPOINTS, last).await?;
+    let mut events = 0;
+    for mut watch in watches {
+        let seen = watch.read_to(last, ctx.limit(30.0)).await?;
+        if let Some(fault) = first_difference(truth.after(begin), &told(&seen)) {
+            return Err(fail("a stream from the store", &fault, &seen));
+        }
+        events += seen.len();
+        ctx.count("streams", 1);
+    }
+    ctx.count("events", events as u64);
+    let rise = received(&Metrics::read(ctx).await?) - received(&before);
+    let each_has_its_own = rise >= events as f64;
+    expect!(
+        each_has_its_own,
+        "the streams got {events} events, but the server received {rise} from the store: they have no watches of their own"
+    );
+    from_the_first_revision(ctx).await
+}
+
+/// A cache knows nothing of the time before it was filled; the store does.
+async fn from_the_first_revision(ctx: &Ctx) -> Verdict {
+    let namespaces = &*NAMESPACES;
+    // The server makes the first ones when it starts, before anybody asks for another, and they stay.
+    let there = ctx.stored_all(namespaces, 0).await?;
+    let first = there.into_iter().min_by_key(|stored| stored.create_rev);
+    let first = first.ok_or_else(|| Stop::Errored(anyhow!("not exercised: the store holds no namespace")))?;
+    let mut watch = open(ctx, TRANSPORTS[0], namespaces, &WatchOptions::after(1)).await?;
+    let event = watch.next(ctx.limit(30.0)).await?;
+    let seen = event.as_ref().map(|event| (event.word().to_owned(), event.frame.rv));
+    expect!(
+        seen == Some(("ADDED".into(), first.create_rev.cast_unsigned())),
+        "a watch of namespaces from revision 1 begins with {seen:?}, the first one is {} at {}",
+        first.key,
+        first.create_rev
+    );
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! What an ERROR event means for the stream that it comes on.
+
+use anyhow::anyhow;
+use model::Level::Should;
+use model::Resource;
+use model::history::{End, FrameKind};
+
+use crate::support::expected_events::fail;
+use crate::support::page::{sample, with_content};
+use crate::watch::start::{TRANSPORTS, initial_events, open};
+use suite::api::Transport;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS};
+use suite::watch::{Event, Watch, WatchOptions};
+use suite::{here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "watch.error-is-last",
+    place: here!(),
+    level: Should,
+    requirement: "After an ERROR event nothing more is sent on a watch, and the server ends the stream.",
+    source: "apiserver pkg/storage/testing/watcher_tests.go (RunWatchErrorIsBlockingFurtherEvents)",
+    observed: "Watches with initial events of a resource version that no store reaches get an ERROR, from the watch \
+               cache and from the store, over HTTP/1.1 and HTTP/2: it must be the only event, and the stream must be \
+               completed. On the profile `disruptive`, where the check is alone, an Event with bytes that nobody can \
+               decode is put into the store under an open watch, with good changes before and after: the watch must \
+               tell the one, then ERROR, then end, and never tell the other.",
+    by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=true\
+              &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=9000000000000000'",
+    profiles: &["default", "disruptive"],
+    requires: Requires::OwnCluster(&[Requirement::ExclusiveOn("disruptive")]),
+    run: scenario!(error_is_last),
+}];
+
+/// A resource version that no store reaches.
+const FAR_FUTURE: &str = "9000000000000000";
+/// The magic of protobuf and then nothing that is.
+const BROKEN: &[u8] = b"k8s\0\xff\xff\xff\xff";
+
+async fn error_is_last(ctx: &Ctx) -> Verdict {
+    let [http1, http2] = TRANSPORTS;
+    if ctx.profile().name == "disruptive" {
+        return in_the_middle(ctx).await;
+    }
+    tokio::try_join!(
+        at_the_begin(ctx, http1, &CONFIG_MAPS),
+        at_the_begin(ctx, http2, &CONFIG_MAPS),
+        at_the_begin(ctx, http1, &CORE_EVENTS),
+        at_the_begin(ctx, http2, &CORE_EVENTS),
+    )?;
+    Ok(())
+}
+
+async fn at_the_begin(ctx: &Ctx, transport: Transport, resource: &Resource) -> Verdict {
+    let options = WatchOptions { resource_version: Some(FAR_FUTURE.into()), ..initial_events() };
+    let mut watch = open(ctx, transport, resource, &options).await?;
+    let object = sample(ctx, resource, &format!("late-{}", transport.name().replace('/', "-")), "1").await?;
+    ctx.create(resource, &object).await?;
+    let events = watch.read_to_end(ctx.limit(30.0)).await?;
+    ends_with_error(ctx, &watch, &events, 1)
+}
+
+async fn in_the_middle(ctx: &Ctx) -> Verdict {
+    let begin = ctx.list(&CORE_EVENTS, "").await?.rv();
+    let mut watches = Vec::new();
+    for transport in TRANSPORTS {
+        watches.push(open(ctx, transport, &CORE_EVENTS, &WatchOptions::after(begin)).await?);
+    }
+    let good = ctx.create(&CORE_EVENTS, &sample(ctx, &CORE_EVENTS, "good", "1").await?).await?;
+    let key = ctx.key(&CORE_EVENTS, "broken").await?;
+    let store = ctx.store(&CORE_EVENTS);
+    store.put(&key, BROKEN).await?;
+    let later = ctx.update(&CORE_EVENTS, &with_content(good, "2")).await;
+    let mut verdict = Ok(());
+    for watch in &mut watches {
+        let events = watch.read_to_end(ctx.limit(30.0)).await;
+        verdict = verdict.and_then(|()| ends_with_error(ctx, watch, &events?, 2));
+    }
+    // Whatever was seen: with the key in it, the store answers no list of Events.
+    store.delete(&key).await?;
+    later.map_err(|error| Stop::Errored(anyhow!("the change after the broken one failed: {error:#}")))?;
+    verdict
+}
+
+/// So many events and no more, the last an ERROR, and then a proper end.
+fn ends_with_error(ctx: &Ctx, watch: &Watch, events: &[Event], count: usize) -> Verdict {
+    if let Some(fault) = fault_of(events, watch.end(), count) {
+        return Err(fail("a watch with an ERROR", &fault, events));
+    }
+    ctx.count("errors", 1);
+    Ok(())
+}
+
+fn fault_of(events: &[Event], end: Option<&End>, count: usize) -> Option<String> {
+    let is_error = |event: &Event| matches!(event.frame.kind, FrameKind::Error { .. });
+    let Some(at) = events.iter().position(is_error) else {
+        return Some("no ERROR came".into());
+    };
+    if at + 1 != events.len() {
+        return Some(format!("{} came after the ERROR", events[at + 1].word()));
+    }
+    if events.len() != count {
+        return Some(format!("{} events up to the ERROR instead of {count}", events.len()));
+    }
+    (end != Some(&End::Server)).then(|| format!("the stream's end was {end:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::expected_events::tests::events;
+
+    #[test]
+    fn an_error_is_the_last_of_a_stream() {
+        let server = Some(&End::Server);
+        for (stream, end, why) in [
+            ("ADDED a@2, ERROR @0", server, ""),
+            ("ADDED a@2, MODIFIED a@3", server, "no ERROR"),
+            ("ADDED a@2, ERROR @0, MODIFIED a@4", server, "MODIFIED came after"),
+            ("ERROR @0, ERROR @0", server, "ERROR came after"),
+            ("ADDED a@2, MODIFIED a@4, ERROR @0", server, "3 events"),
+            ("ADDED a@2, ERROR @0", Some(&End::Client), "end was"),
+            ("ADDED a@2, ERROR @0", None, "end was"),
+        ] {
+            let fault = fault_of(&events(stream), end, 2).unwrap_or_default();
+            assert!(fault.contains(why) && fault.is_empty() == why.is_empty(), "{stream}: {fault}");
+        }
+    }
+}

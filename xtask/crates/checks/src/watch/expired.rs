@@ -1,0 +1,242 @@
+//! Watches from a resource version that is no longer there: what the watch cache and the store each answer.
+
+use std::collections::BTreeMap;
+
+use model::Action;
+use model::Level::Must;
+use model::Resource;
+use model::history::{End, FrameKind};
+use serde_json::{Value, json};
+
+use crate::watch::start::{TRANSPORTS, open};
+use suite::api::{Response, Transport};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::watch::{Event, WatchOptions, summary};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "watch.expired-410",
+    place: here!(),
+    level: Must,
+    requirement: "A WATCH from a resource version older than the retained history is answered 410 Expired: as HTTP 410, \
+                  or as HTTP 200 with one ERROR event that carries the Status, after which the stream ends.",
+    source: "apiserver pkg/storage/cacher/watch_cache.go (getAllEventsSinceLocked), pkg/storage/etcd3/errors.go \
+             (interpretWatchError); kubernetes.io, Kubernetes API concepts, \"410 Gone responses\"",
+    observed: "After a restart of the apiserver, its watch cache knows nothing before its first list: a watch of \
+               ConfigMaps from before must get \"too old resource version: N (EDGE)\", one from EDGE must work, one from \
+               EDGE-1 must not. Events are watched in the store itself: after a compaction, a watch of them from before \
+               must get \"The resourceVersion for the provided watch is too old.\", one from the compacted revision must \
+               work. Over HTTP/1.1 and HTTP/2.",
+    by_hand: "note a resourceVersion, restart the apiserver (or etcdctl compact), and kubectl get --raw \
+              '/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=N' (for the compaction: events)",
+    profiles: &["disruptive"],
+    requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+    run: scenario!(expired),
+}];
+
+/// All that came for a watch that cannot begin.
+enum Answer {
+    /// Another HTTP status than 200.
+    Http(Response),
+    /// HTTP 200, the events, and how the stream ended.
+    Stream(Vec<Event>, Option<End>),
+}
+
+async fn expired(ctx: &Ctx) -> Verdict {
+    in_the_cache(ctx).await?;
+    in_the_store(ctx).await
+}
+
+async fn in_the_cache(ctx: &Ctx) -> Verdict {
+    let first = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
+    let before = ctx.update(&CONFIG_MAPS, &first.clone().with("data.k", "before")).await?;
+    ctx.control("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
+    for transport in TRANSPORTS {
+        let message = refusal(ctx, transport, &CONFIG_MAPS, first.rv()).await?;
+        let now = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned();
+        let edge = edge_of(&message, first.rv()).map_err(Stop::failed)?;
+        expect!(
+            (before.rv()..=now).contains(&edge),
+            "the cache says that it begins at {edge}; it was filled after {} and not after {now}",
+            before.rv()
+        );
+        let just_before = refusal(ctx, transport, &CONFIG_MAPS, edge - 1).await?;
+        expect_eq!(edge_of(&just_before, edge - 1), Ok(edge), "the cache's begin in {just_before:?}");
+        delivers_after(ctx, transport, &CONFIG_MAPS, edge, "a").await?;
+    }
+    Ok(())
+}
+
+async fn in_the_store(ctx: &Ctx) -> Verdict {
+    let namespace = ctx.namespace().await?;
+    let event = Object::new(&CORE_EVENTS, "a").with("involvedObject", json!({"namespace": namespace}));
+    let first = ctx.create(&CORE_EVENTS, &event).await?;
+    let second = ctx.update(&CORE_EVENTS, &first.clone().with("message", "second")).await?;
+    let third = ctx.update(&CORE_EVENTS, &second.with("message", "third")).await?;
+    // The watch begins one revision later than it says: the first one's is gone for certain, the second one's too.
+    let compacted = ctx.store(&CORE_EVENTS).revision().await?;
+    expect!(
+        third.rv() <= compacted.cast_unsigned(),
+        "the store is at {compacted}, before its own answer {}",
+        third.rv()
+    );
+    ctx.compact(&CORE_EVENTS, compacted).await?;
+    for transport in TRANSPORTS {
+        let message = refusal(ctx, transport, &CORE_EVENTS, first.rv()).await?;
+        expect_eq!(
+            message,
+            "The resourceVersion for the provided watch is too old.",
+            "the message for a resource version that the store has compacted"
+        );
+        delivers_after(ctx, transport, &CORE_EVENTS, compacted.cast_unsigned(), "a").await?;
+    }
+    Ok(())
+}
+
+/// The message with which a watch from `rv` is refused as expired.
+async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) -> Result<String, Stop> {
+    let answer = match ctx.try_watch(transport, resource, &WatchOptions::after(rv)).await? {
+        Err(response) => {
+            ctx.count("refused as HTTP 410", 1);
+            Answer::Http(response)
+        }
+        Ok(mut watch) => {
+            ctx.count("refused by an ERROR event", 1);
+            let events = watch.read_to_end(ctx.limit(30.0)).await?;
+            Answer::Stream(events, watch.end().cloned())
+        }
+    };
+    let what = format!("a watch of {} from the expired {rv} over {}", resource.plural, transport.name());
+    expired_message(&answer).map_err(|fault| Stop::failed(format!("{what} {fault}")))
+}
+
+/// A watch from `rv` is accepted and delivers the next change of the object `name`.
+async fn delivers_after(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64, name: &str) -> Verdict {
+    let mut watch = open(ctx, transport, resource, &WatchOptions::after(rv)).await?;
+    let object = ctx.get(resource, name).await?.with("metadata.labels.seen", format!("{rv}-{}", watch.id()));
+    let changed = ctx.update(resource, &object).await?;
+    let events = watch.read_to(changed.rv(), ctx.limit(30.0)).await?;
+    let last = events.last().map(|event| (event.word().to_owned(), event.frame.rv));
+    expect_eq!(last, Some(("MODIFIED".to_owned(), changed.rv())), "the change that a watch from {rv} delivers");
+    Ok(())
+}
+
+/// The `oldest - 1` in the cache's message: the first resource version from which a watch can begin.
+fn edge_of(message: &str, rv: u64) -> Result<u64, String> {
+    let expected = format!("\"too old resource version: {rv} (N)\"");
+    let number = message.strip_prefix(&format!("too old resource version: {rv} (")).and_then(|m| m.strip_suffix(')'));
+    let edge = number.and_then(|number| number.parse().ok()).filter(|edge| *edge > rv);
+    edge.ok_or_else(|| format!("the message should be {expected} with N above {rv}, seen {message:?}"))
+}
+
+/// The message of the Status, if the answer is one that a client takes as expired.
+fn expired_message(answer: &Answer) -> Result<String, String> {
+    let status = match answer {
+        Answer::Http(response) if response.status == 410 => response.json(),
+        Answer::Http(response) => return Err(format!("was answered {response}")),
+        Answer::Stream(events, end) => {
+            let [event] = events.as_slice() else {
+                return Err(format!("should send one ERROR event and no other, but sent {}", summary(events)));
+            };
+            if !matches!(event.frame.kind, FrameKind::Error { .. }) {
+                return Err(format!("should send an ERROR event, but sent {}", summary(events)));
+            }
+            if end != &Some(End::Server) {
+                return Err(format!("should end the stream after the ERROR event; the end was {end:?}"));
+            }
+            event.object.0.clone()
+        }
+    };
+    let expected = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
+    for (field, expected) in expected.as_object().into_iter().flatten() {
+        if &status[field] != expected {
+            return Err(format!("got a Status whose {field} is not {expected}: {status}"));
+        }
+    }
+    match &status["message"] {
+        Value::String(message) => Ok(message.clone()),
+        _ => Err(format!("got a Status without a message: {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use model::history::{Frame, Key};
+
+    use super::*;
+
+    fn status() -> Value {
+        json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "message": "old",
+               "reason": "Expired", "code": 410})
+    }
+
+    fn event(kind: FrameKind, object: Value) -> Event {
+        let frame = Frame { at: 0, kind, key: Key::from(""), rv: 0, uid: Key::from("") };
+        Event { frame, object: Object(object) }
+    }
+
+    fn error(object: Value) -> Event {
+        event(FrameKind::Error { code: 410, reason: "Expired".into(), message: String::new() }, object)
+    }
+
+    fn with(field: &str, value: impl Into<Value>) -> Value {
+        Object(status()).with(field, value).0
+    }
+
+    fn stream(events: Vec<Event>) -> Answer {
+        Answer::Stream(events, Some(End::Server))
+    }
+
+    fn http(status: u16, body: &Value) -> Answer {
+        Answer::Http(Response { status, headers: HeaderMap::new(), body: body.to_string().into() })
+    }
+
+    #[test]
+    fn both_forms_of_expiry_are_understood() {
+        assert_eq!(expired_message(&stream(vec![error(status())])), Ok("old".into()));
+        assert_eq!(expired_message(&http(410, &status())), Ok("old".into()));
+    }
+
+    #[test]
+    fn anything_else_is_no_expiry() {
+        let added = || event(FrameKind::Added, json!({}));
+        for (answer, why) in [
+            (stream(vec![]), "sent nothing"),
+            (stream(vec![added()]), "should send an ERROR event"),
+            (stream(vec![added(), error(status())]), "and no other"),
+            (stream(vec![error(status()), added()]), "and no other"),
+            (Answer::Stream(vec![error(status())], None), "the end was None"),
+            (Answer::Stream(vec![error(status())], Some(End::Broken { error: "cut".into() })), "cut"),
+            (stream(vec![error(with("code", 500))]), "code is not 410"),
+            (stream(vec![error(with("code", "410"))]), "code is not 410"),
+            (stream(vec![error(with("reason", "Gone"))]), "reason is not"),
+            (stream(vec![error(with("status", "Success"))]), "status is not"),
+            (stream(vec![error(with("kind", "ConfigMap"))]), "kind is not"),
+            (stream(vec![error(with("message", Value::Null))]), "without a message"),
+            (http(404, &status()), "was answered 404"),
+            (http(410, &with("reason", "Gone")), "reason is not"),
+            (http(410, &json!("gone")), "is not"),
+        ] {
+            let fault = expired_message(&answer).expect_err(why);
+            assert!(fault.contains(why), "{why}: {fault}");
+        }
+    }
+
+    #[test]
+    fn the_message_of_the_cache_names_its_begin() {
+        assert_eq!(edge_of("too old resource version: 5 (9)", 5), Ok(9));
+        for message in [
+            "too old resource version: 4 (9)",
+            "too old resource version: 5",
+            "too old resource version: 5 (5)",
+            "too old resource version: 5 ()",
+            "Too old resource version: 5 (9)",
+            "The resourceVersion for the provided watch is too old.",
+        ] {
+            assert!(edge_of(message, 5).is_err(), "{message}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Compression, which is for whole answers and not for streams.
+
+use anyhow::anyhow;
+use model::Level::Should;
+
+use crate::support::metrics::Metrics;
+use crate::support::watch_forms::{Form, Sent};
+use crate::support::watch_raw::{Raw, shown};
+use suite::api::{Request, Transport};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, config_map};
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "watch.gzip",
+    place: here!(),
+    level: Should,
+    requirement: "A watch is not compressed, whatever Accept-Encoding says and however large its objects are; only one with \
+                  initial events may be, with the feature gate WatchListCompression.",
+    source: "apiserver pkg/endpoints/handlers/watch.go, pkg/endpoints/handlers/responsewriters/writers.go (negotiateContentEncoding)",
+    observed: "With ConfigMaps there of 400 kB in all, a list that accepts gzip must come compressed (or the check has seen \
+               nothing). Watches that accept gzip, over HTTP/1.1 and HTTP/2, from 0, after a resource version, and with \
+               initial events as long as the gate is off, must have no Content-Encoding and be readable JSON lines.",
+    by_hand: "curl -sN -H 'Accept-Encoding: gzip' 'https://SERVER/api/v1/configmaps?watch=true' -D - | head -c 200",
+    profiles: &["default"],
+    requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+    run: scenario!(gzip),
+}];
+
+/// The server compresses answers from 128 KiB on.
+const LARGE: usize = 200_000;
+const COMPRESSES: &str = "APIResponseCompression";
+const COMPRESSES_WATCH_LISTS: &str = "WatchListCompression";
+
+async fn gzip(ctx: &Ctx) -> Verdict {
+    let metrics = Metrics::read(ctx).await?;
+    if metrics.gate(COMPRESSES) != Some(true) {
+        return Err(Stop::Skipped { need: format!("the feature gate {COMPRESSES}") });
+    }
+    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    for name in ["a", "b"] {
+        ctx.create(&CONFIG_MAPS, &config_map(name).with("data.k", "x".repeat(LARGE))).await?;
+    }
+    let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let accepting = |query: String| Request::get(path.clone()).query(query).header("accept-encoding", "gzip");
+    let list = ctx.send(&accepting(String::new())).await?;
+    if list.header("content-encoding") != "gzip" || !list.body.starts_with(&[0x1f, 0x8b]) {
+        let seen = list.header("content-encoding");
+        return Err(Stop::Errored(anyhow!("not exercised: a large list came with the Content-Encoding {seen:?}")));
+    }
+    let mut queries = vec![format!("resourceVersion={begin}"), "resourceVersion=0".to_owned()];
+    // Where streaming lists may be compressed, that is no fault.
+    if metrics.gate(COMPRESSES_WATCH_LISTS) != Some(true) {
+        queries.push("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true".into());
+    }
+    for &transport in ctx.transports() {
+        for query in &queries {
+            plain(ctx, transport, accepting(format!("watch=true&{query}"))).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Two large objects come, and as they are.
+async fn plain(ctx: &Ctx, transport: Transport, request: Request) -> Verdict {
+    let what = format!("{request} over {}", transport.name());
+    let mut raw = Raw::send(ctx, transport, request).await?;
+    let encoding = raw.headers.get("content-encoding");
+    expect!(encoding.is_none(), "{what} has the Content-Encoding {encoding:?}");
+    let deadline = tokio::time::Instant::now() + ctx.limit(30.0);
+    let (mut buffer, mut taken, mut seen) = (bytes::BytesMut::new(), 0, 0);
+    while seen < 2 {
+        if let Some(end) = raw.read_piece(deadline, "two large objects").await? {
+            return Err(Stop::failed(format!("{what} ended ({end:?}) after {seen} events: {}", shown(&raw.bytes))));
+        }
+        expect!(!raw.bytes.starts_with(&[0x1f, 0x8b]), "{what} is compressed");
+        buffer.extend_from_slice(&raw.bytes[taken..]);
+        taken = raw.bytes.len();
+        while let Some(line) = Form::Json.cut(&mut buffer).map_err(Stop::failed)? {
+            let sent = Form::Json.read(line).map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
+            seen += usize::from(Sent::is_change(&sent));
+        }
+    }
+    ctx.count("streams", 1);
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Bookmarks of a resource that does not change while others do.
+
+use std::time::Duration;
+
+use model::Level::Should;
+use model::history::FrameKind;
+
+use crate::support::expected_events::fail;
+use crate::support::page::{sample, with_content};
+use crate::watch::start::{TRANSPORTS, open};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, config_map};
+use suite::watch::WatchOptions;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "watch.bookmark-idle",
+    place: here!(),
+    level: Should,
+    requirement: "Bookmarks of a resource that does not change advance while others change, so that a client can resume \
+                  from one after the time before it was compacted.",
+    source: "KEP-1904, KEP-956; apiserver pkg/storage/cacher/watch_cache.go (UpdateResourceVersion), etcd \
+             --watch-progress-notify-interval (5s, as kubeadm sets it)",
+    observed: "A custom resource is written once, then only ConfigMaps are. Watches of the custom resource that end after \
+               some seconds are read, over HTTP/1.1 and HTTP/2, until a bookmark has reached the last of those writes. \
+               The store is compacted there, and a watch from the bookmark must be accepted and deliver the next \
+               change of the custom resource and nothing else.",
+    by_hand: "kubectl get --raw '/apis/example.org/v1/fruits?watch=true&resourceVersion=R&allowWatchBookmarks=true\
+              &timeoutSeconds=15' while ConfigMaps are written; etcdctl compact at the bookmark; watch again from it",
+    profiles: &["disruptive"],
+    requires: Requires::OwnCluster(&[Requirement::Exclusive]),
+    run: scenario!(bookmark_idle),
+}];
+
+/// Others' writes.
+const WRITES: usize = 10;
+/// Seconds of the first stream: its bookmark comes about two before the end, when the store has told its progress (every
+/// 5 s). Longer ones follow.
+const SHORTEST: u32 = 9;
+
+async fn bookmark_idle(ctx: &Ctx) -> Verdict {
+    let idle = &ctx.define(&format!("{}.example.org", ctx.slug()), "sleepers", "Sleeper").await?;
+    let only = ctx.create(idle, &sample(ctx, idle, "only", "1").await?).await?;
+    let mut last = 0;
+    for n in 0..WRITES {
+        last = ctx.create(&CONFIG_MAPS, &config_map(&format!("n{n}"))).await?.rv();
+    }
+    let bookmark = advanced(ctx, idle, only.rv(), last).await?;
+    ctx.compact(idle, bookmark.cast_signed()).await?;
+    let mut object = only;
+    for transport in TRANSPORTS {
+        let mut watch = open(ctx, transport, idle, &WatchOptions::after(bookmark)).await?;
+        let before = object.rv();
+        object = ctx.update(idle, &with_content(object, transport.name())).await?;
+        let events = watch.read_to(object.rv(), ctx.limit(30.0)).await?;
+        let seen: Vec<(&str, u64)> = events.iter().map(|event| (event.word(), event.frame.rv)).collect();
+        let mut expected = vec![("MODIFIED", object.rv())];
+        if before > bookmark {
+            expected.insert(0, ("MODIFIED", before));
+        }
+        expect_eq!(seen, expected, "what a watch from the bookmark at {bookmark} gets, whose past is compacted");
+        ctx.count("resumed", 1);
+    }
+    Ok(())
+}
+
+/// The resource version of a bookmark that is not before `goal`, from streams that begin after `begin`.
+async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> Result<u64, Stop> {
+    let mut bookmarks = 0;
+    let mut rounds = ctx.rounds("no bookmark came on any watch");
+    loop {
+        let round = match rounds.next() {
+            Ok(round) => round,
+            Err(missed) if bookmarks == 0 => return Err(missed),
+            Err(_) => break,
+        };
+        let seconds = ctx.doubled(SHORTEST, round);
+        let options = WatchOptions::after(begin).bookmarks().timeout(seconds);
+        let transport = TRANSPORTS[usize::from(round % 2 == 1)];
+        let limit = ctx.limit(30.0) + Duration::from_secs(seconds.into());
+        let events = open(ctx, transport, idle, &options).await?.read_to_end(limit).await?;
+        if let Some(odd) = events.iter().find(|event| !matches!(event.frame.kind, FrameKind::Bookmark { .. })) {
+            return Err(fail("a watch of an idle resource", &format!("{} came", odd.word()), &events));
+        }
+        bookmarks += events.len();
+        if let Some(reached) = events.iter().map(|event| event.frame.rv).find(|rv| *rv >= goal) {
+            let revision = ctx.store(idle).revision().await?.cast_unsigned();
+            expect!(reached <= revision, "a bookmark at {reached}, the store is at {revision}");
+            ctx.count("bookmarks", bookmarks as u64);
+            return Ok(reached);
+        }
+    }
+    Err(Stop::failed(format!(
+        "{bookmarks} bookmarks of an idle resource, and none reached {goal}, written before them"
+    )))
+}

@@ -1,0 +1,258 @@
+//! Many watchers, many changes, and a watcher that does not read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use futures::future::try_join_all;
+use model::Level::{Extra, Should};
+use model::Resource;
+use model::history::End;
+
+use crate::support::expected_events::{Truth, changes, fail, first_difference, names, sow, while_writing};
+use crate::support::metrics::Metrics;
+use crate::support::watch_follow::Follower;
+use crate::watch::start::open;
+use suite::api::Transport;
+use suite::check::{Check, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, Object};
+use suite::watch::{Event, WatchOptions};
+use suite::{here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "watch.independent-of-slow",
+        place: here!(),
+        level: Should,
+        requirement: "A client that does not read its watch is cut off without delaying the others; what it has got until \
+                      then has no gap, and it can resume from there.",
+        source: "apiserver pkg/storage/cacher/cache_watcher.go (add), pkg/storage/cacher/time_budget.go; \
+                 pkg/storage/testing/watcher_tests.go (RunTestWatcherTimeout)",
+        observed: "Of two watches of a custom resource one is not read, until apiserver_terminated_watchers_total counts it, \
+                   while objects are written: first large ones that fill the buffers on the way, then many small ones. The other watch \
+                   must get every change at once all the while. Then the slow one is read: its stream must be a begin of the \
+                   store's history and end by itself, and one from its last resource version must give the rest.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true' | (sleep 600) while thousands of \
+                  changes are made; kubectl get --raw /metrics | grep apiserver_terminated_watchers_total",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(independent_of_slow),
+    },
+    Check {
+        id: "watch.200-watchers",
+        place: here!(),
+        level: Extra,
+        requirement: "Two hundred watchers of one collection that reconnect at random from their last resource version all \
+                      record the same order of changes.",
+        source: "kubernetes pull request 109730 (total order of watch events)",
+        observed: "200 watchers on several connections, over HTTP/1.1 and HTTP/2, follow ConfigMaps from one \
+                   resource version while a writer works; each closes its stream after a random number of events and resumes. \
+                   What each has got in all its streams must be the store's history.",
+        by_hand: "for i in $(seq 200); do kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true\
+                  &resourceVersion=R' > $i & done, write ConfigMaps, and compare the files",
+        profiles: &["default"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(two_hundred),
+    },
+    Check {
+        id: "watch.burst-10k",
+        place: here!(),
+        level: Extra,
+        requirement: "In a burst of ten thousand updates a watch delivers every one, or ends and can be resumed, or is \
+                      answered 410; nothing is left out.",
+        source: "kubernetes issue 123072; etcd issue 17529",
+        observed: "Sixteen writers update objects of their own without pause, ten thousand times in all (fewer by the \
+                   factor of the machine, and what it manages in a minute of its time), while three readers follow, one of them reconnecting often. What each \
+                   has got must be the store's history, with a new list where it was told 410.",
+        by_hand: "kubectl get cm --watch --output-watch-events > log while ten thousand kubectl annotate cm run; count the lines",
+        profiles: &["json"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(burst),
+    },
+];
+
+/// Fill the flow-control windows and buffers between server and client …
+const LARGE_WRITES: usize = 40;
+const LARGE: usize = 300_000;
+/// … and then the channels of the watcher, at most 100 events each way.
+const SMALL_WRITES: usize = 1500;
+/// So often the server is asked whether it has cut the client off.
+const LOOK_EVERY: usize = 50;
+
+async fn independent_of_slow(ctx: &Ctx) -> Verdict {
+    let group = format!("{}.example.org", ctx.slug());
+    let loads = &ctx.define(&group, "loads", "Load").await?;
+    let begin = ctx.list(loads, "").await?.rv();
+    let slow_reader = ctx.worker("slow").await?;
+    let mut slow = open(&slow_reader, Transport::Http2, loads, &WatchOptions::after(begin)).await?;
+    let mut fast = open(ctx, Transport::Http1, loads, &WatchOptions::after(begin)).await?;
+    let mut object = ctx.create(loads, &Object::new(loads, "a")).await?;
+    let mut latest = object.rv();
+    let mut slowest = Duration::ZERO;
+    let mut all = fast.read_to(latest, ctx.limit(30.0)).await?;
+    let mut cut = false;
+    for n in 0..LARGE_WRITES + SMALL_WRITES {
+        let padding = if n < LARGE_WRITES { LARGE } else { 0 };
+        let text = format!("{n}{}", "x".repeat(padding));
+        object = ctx.update(loads, &object.with("spec.text", text)).await?;
+        latest = object.rv();
+        let written = Instant::now();
+        all.extend(fast.read_to(latest, ctx.limit(30.0)).await?);
+        slowest = slowest.max(written.elapsed());
+        if n >= LARGE_WRITES && n % LOOK_EVERY == 0 && terminated(ctx, &group).await? > 0.0 {
+            cut = true;
+            break;
+        }
+    }
+    ctx.count("events", all.len() as u64);
+    ctx.count("longest wait of the other, ms", u64::try_from(slowest.as_millis()).unwrap_or(u64::MAX));
+    if slowest > ctx.limit(5.0) {
+        return Err(Stop::failed(format!(
+            "beside a watch that is not read another one waited {slowest:.1?} for a change"
+        )));
+    }
+    if !cut {
+        let all = LARGE_WRITES + SMALL_WRITES;
+        return Err(Stop::failed(format!("a client that read nothing of {all} changes was not cut off")));
+    }
+    let truth = Truth::of(ctx, loads, latest).await?;
+    if let Some(fault) = first_difference(truth.after(begin), &changes(&all)) {
+        return Err(fail("the watch beside a slow one", &fault, &all));
+    }
+    let seen = slow.read_to_end(ctx.limit(30.0)).await?;
+    resumes(ctx, loads, &truth, begin, seen, slow.end()).await
+}
+
+async fn terminated(ctx: &Ctx, group: &str) -> Result<f64, Stop> {
+    let metrics = Metrics::read(ctx).await?;
+    Ok(metrics.sum("apiserver_terminated_watchers_total", &[("group", group)]).unwrap_or(0.0))
+}
+
+/// What the slow client got is a begin of the history; the rest comes after its last resource version.
+async fn resumes(
+    ctx: &Ctx,
+    resource: &Resource,
+    truth: &Truth,
+    begin: u64,
+    seen: Vec<Event>,
+    end: Option<&End>,
+) -> Verdict {
+    let due = truth.after(begin);
+    if seen.len() >= due.len() {
+        return Err(Stop::Errored(anyhow!("not exercised: the client that did not read lost nothing")));
+    }
+    if let Some(fault) = first_difference(&due[..seen.len()], &changes(&seen)) {
+        return Err(fail("the watch that was not read", &fault, &seen));
+    }
+    if end != Some(&End::Server) {
+        return Err(fail("the watch that was not read", &format!("its end was {end:?}"), &seen));
+    }
+    let last = due[due.len() - 1].rv;
+    let from = seen.last().map_or(begin, |event| event.frame.rv);
+    let mut follower = Follower::open(ctx, Transport::Http2, resource, WatchOptions::default(), from).await?;
+    follower.follow_to(last).await?;
+    follower.judge(truth)
+}
+
+const WATCHERS: usize = 200;
+/// An apiserver allows a hundred streams on one HTTP/2 connection (--http2-max-streams-per-connection).
+const EACH: usize = 50;
+/// Most events that a watcher reads before it reconnects.
+const MOST: usize = 8;
+const RECONNECTS: usize = 3;
+
+async fn two_hundred(ctx: &Ctx) -> Verdict {
+    let names = names(6);
+    sow(ctx, &names).await?;
+    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let mut clients = Vec::new();
+    for n in 0..WATCHERS / EACH {
+        clients.push(ctx.worker(&format!("client-{n}")).await?);
+    }
+    let readers = async {
+        let opened = clients.iter().enumerate().flat_map(|(n, client)| {
+            let transport = if n == 0 { Transport::Http1 } else { Transport::Http2 };
+            (0..EACH).map(move |_| wander(client, transport, begin))
+        });
+        try_join_all(opened).await
+    };
+    let (last, mut readers) = while_writing(ctx, &names, Duration::from_millis(20), readers).await?;
+    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    try_join_all(readers.iter_mut().map(|reader| reader.follow_to(last))).await?;
+    for reader in &readers {
+        reader.judge(&truth)?;
+    }
+    ctx.count("watchers", readers.len() as u64);
+    Ok(())
+}
+
+/// Reads a little, closes, and resumes, some times.
+async fn wander(ctx: &Ctx, transport: Transport, begin: u64) -> Result<Follower<'_>, Stop> {
+    let mut follower = Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?;
+    for _ in 0..RECONNECTS {
+        let count = ctx.random().usize(1..=MOST);
+        follower.read_and_close(count).await?;
+    }
+    Ok(follower)
+}
+
+const BURST: u128 = 10_000;
+/// Below this it is no burst.
+const LEAST: usize = 400;
+/// Seconds, times the machine's factor, after which the writers stop.
+const BURST_LIMIT: f64 = 60.0;
+const WRITERS: usize = 16;
+/// The reader that reconnects does so after so many events.
+const OFTEN: usize = 97;
+
+async fn burst(ctx: &Ctx) -> Verdict {
+    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    // A second of this machine.
+    let second = ctx.limit(1.0).as_millis().max(1000);
+    let updates = usize::try_from(BURST * 1000 / second).unwrap_or(LEAST).max(LEAST);
+    let mut readers = Vec::new();
+    for transport in [Transport::Http1, Transport::Http2, Transport::Http2] {
+        readers.push(Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?);
+    }
+    let [one, two, often] = &mut readers[..] else { return Err(Stop::Errored(anyhow!("three readers were opened"))) };
+    let per_writer = updates.div_ceil(WRITERS);
+    let until = Instant::now() + ctx.limit(BURST_LIMIT);
+    let writers = try_join_all((0..WRITERS).map(|n| write_many(ctx, n, per_writer, until)));
+    let last = AtomicU64::new(0);
+    let written = async {
+        let written: usize = writers.await?.into_iter().sum();
+        let marker = ctx.create(&CONFIG_MAPS, &Object::new(&CONFIG_MAPS, "zz-last")).await?;
+        last.store(marker.rv(), Ordering::Relaxed);
+        Ok(written)
+    };
+    let (written, ..) = tokio::try_join!(
+        written,
+        one.follow_until(&last, usize::MAX),
+        two.follow_until(&last, usize::MAX),
+        often.follow_until(&last, OFTEN),
+    )?;
+    let last = last.into_inner();
+    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    for reader in &readers {
+        reader.judge(&truth)?;
+        ctx.count("ends", reader.ends.len() as u64);
+    }
+    ctx.count("writes", written as u64);
+    if written < LEAST {
+        return Err(Stop::Errored(anyhow!("not exercised: {written} writes in {BURST_LIMIT} s are no burst")));
+    }
+    Ok(())
+}
+
+/// Gives the number of writes; the first one is the creation.
+async fn write_many(ctx: &Ctx, number: usize, count: usize, until: Instant) -> anyhow::Result<usize> {
+    let mut object = ctx.create(&CONFIG_MAPS, &Object::new(&CONFIG_MAPS, &format!("w{number}"))).await?;
+    for n in 1..count {
+        if Instant::now() > until {
+            return Ok(n);
+        }
+        object = ctx.update(&CONFIG_MAPS, &object.with("data.n", n.to_string())).await?;
+    }
+    Ok(count)
+}

@@ -1,0 +1,271 @@
+//! What belongs to a watch and in which order it begins: namespaces, names, the initial events.
+
+use model::Level::Should;
+use model::Resource;
+use model::history::FrameKind;
+
+use crate::support::expected_events::fail;
+use crate::support::page::sample;
+use crate::support::watch_forms::Form;
+use crate::support::watch_raw::{Raw, lines};
+use crate::watch::start::{TRANSPORTS, initial_events, open};
+use suite::api::{Request, Transport, query};
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::{Ctx, object_path};
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, NAMESPACES, Object};
+use suite::watch::{Event, WatchOptions};
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "watch.namespace-scope",
+        place: here!(),
+        level: Should,
+        requirement: "A watch of a namespace tells of that namespace only, and a watch of one object, by its path or by \
+                      fieldSelector=metadata.name, of that object only, also where its name is the begin of others; one \
+                      of an object that does not exist waits for it; a path and a metadata.name that differ are a \
+                      400.",
+        source: "apiserver pkg/storage/testing/watcher_tests.go (RunTestNamespaceScopedWatch, RunTestWatch), \
+                 pkg/endpoints/handlers/get.go (listOpts)",
+        observed: "In two namespaces, one named like the begin of the other, objects a and ab are created, changed and \
+                   deleted, ConfigMaps (watch cache) and Events (store). Watches of both \
+                   namespaces, of a by path and by selector, of ab, and of everything, opened before over HTTP/1.1 and \
+                   HTTP/2, must each tell exactly its own part.",
+        by_hand: "kubectl get --raw '/api/v1/watch/namespaces/default/configmaps/a' and, for the 400, the same with \
+                  &fieldSelector=metadata.name=b",
+        profiles: &["default", "no-cache"],
+        requires: Requires::OwnCluster(&[]),
+        run: scenario!(namespace_scope),
+    },
+    Check {
+        id: "watch.initial-order",
+        place: here!(),
+        level: Should,
+        requirement: "The synthetic ADDED events with which a watch without resource version begins are sorted by key and \
+                      not by resource version: none of them is a point to resume from.",
+        source: "apiserver pkg/storage/cacher/watch_cache_interval.go (sorted by key); kubernetes issues 74022, 49745",
+        observed: "Objects are created against the order of their keys and some are changed again. Watches with \
+                   resourceVersion unset, 0 and with initial events must begin with all of them in the order of \
+                   keys, ConfigMaps, Events and a custom resource, over HTTP/1.1 and HTTP/2.",
+        by_hand: "create ConfigMaps b, a, c in this order; kubectl get --raw \
+                  '/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=0'",
+        profiles: &["default", "no-cache"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(initial_order),
+    },
+];
+
+/// The path for watching one object: `/api/v1/watch/namespaces/x/configmaps/a`. Under its usual path `watch=true` is
+/// ignored: that is a GET (apiserver pkg/endpoints/request/requestinfo.go).
+fn watched(resource: &Resource, namespace: &str, name: &str) -> String {
+    let root = resource.api_root();
+    object_path(resource, namespace, name).replacen(&root, &format!("{root}/watch"), 1)
+}
+
+/// A watch and the lines that it must give, each `WORD namespace/name@rv`.
+struct Scope {
+    what: String,
+    raw: Raw,
+    expected: Vec<String>,
+    /// Whether it sees what others do, too.
+    is_whole: bool,
+}
+
+async fn namespace_scope(ctx: &Ctx) -> Verdict {
+    let near = ctx.namespace().await?.to_owned();
+    let far = format!("{near}x");
+    ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &far)).await?;
+    let [http1, http2] = TRANSPORTS;
+    tokio::try_join!(
+        scopes_of(ctx, http1, &CONFIG_MAPS, &near, &far),
+        scopes_of(ctx, http2, &CORE_EVENTS, &near, &far),
+    )?;
+    refused_names(ctx, &near).await
+}
+
+async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &str, far: &str) -> Verdict {
+    let begin = ctx.list(resource, "").await?.rv();
+    let mut scopes = Vec::new();
+    let in_near = |path: String| (path, near.to_owned());
+    let all = resource.path(None);
+    for ((path, namespace), name, by_path) in [
+        ((all.clone(), String::new()), "", false),
+        ((all, String::new()), "a", false),
+        (in_near(resource.path(Some(near))), "", false),
+        (in_near(resource.path(Some(near))), "a", false),
+        (in_near(resource.path(Some(near))), "ab", false),
+        (in_near(watched(resource, near, "a")), "a", true),
+        (in_near(watched(resource, near, "ab")), "ab", true),
+        ((resource.path(Some(far)), far.to_owned()), "", false),
+        ((watched(resource, far, "a"), far.to_owned()), "a", true),
+    ] {
+        let begin = begin.to_string();
+        let selector = format!("metadata.name={name}");
+        let mut pairs = vec![("watch", "true"), ("resourceVersion", begin.as_str())];
+        if !name.is_empty() && !by_path {
+            pairs.push(("fieldSelector", &selector));
+        }
+        let request = Request::get(path).query(query(&pairs));
+        let what = request.to_string();
+        let raw = Raw::send(ctx, transport, request).await?;
+        let is_whole = namespace.is_empty();
+        scopes.push((namespace, name, Scope { what, raw, expected: Vec::new(), is_whole }));
+    }
+    let history = lives(ctx, resource, near, far).await?;
+    for (namespace, name, mut scope) in scopes {
+        let own = history.iter().filter(|(_, place, named, _)| {
+            (namespace.is_empty() || *place == namespace) && (name.is_empty() || *named == name)
+        });
+        scope.expected = own.map(|(word, place, name, rv)| format!("{word} {place}/{name}@{rv}")).collect();
+        judge(ctx, scope, near, far).await?;
+    }
+    Ok(())
+}
+
+/// What happened: word, namespace, name, resource version.
+type Happened = (&'static str, String, String, u64);
+
+async fn lives(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Result<Vec<Happened>, Stop> {
+    let mut history = Vec::new();
+    let mut made = Vec::new();
+    for (namespace, name) in [(near, "ab"), (far, "a"), (near, "a"), (far, "ab")] {
+        let mut object = sample(ctx, resource, name, "1").await?;
+        if resource.plural == "events" {
+            object = object.with("involvedObject.namespace", namespace);
+        }
+        let object = ctx.create_in(namespace, resource, &object).await?;
+        history.push(("ADDED", namespace.to_owned(), name.to_owned(), object.rv()));
+        made.push(object);
+    }
+    // The last change of every watched object comes last, so that a leak before it is seen.
+    for object in made {
+        let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+        let request = Request::new(http::Method::PUT, object_path(resource, &namespace, &name));
+        let changed = ctx.send(&request.json(&object.with("metadata.labels.last", "yes").0)).await?.object()?;
+        history.push(("MODIFIED", namespace, name, changed.rv()));
+    }
+    Ok(history)
+}
+
+async fn judge(ctx: &Ctx, mut scope: Scope, near: &str, far: &str) -> Verdict {
+    let deadline = tokio::time::Instant::now() + ctx.limit(30.0);
+    let last = scope.expected.last().cloned().unwrap_or_default();
+    loop {
+        let seen =
+            told(&scope.raw.bytes, near, far).map_err(|fault| Stop::failed(format!("{}: {fault}", scope.what)))?;
+        let (ours, others): (Vec<String>, Vec<String>) = seen.into_iter().partition(|line| !line.starts_with("other "));
+        expect!(scope.is_whole || others.is_empty(), "{} told of {others:?}", scope.what);
+        if ours.last() == Some(&last) {
+            expect_eq!(ours, scope.expected, "what {} told", scope.what);
+            ctx.count("watches", 1);
+            return Ok(());
+        }
+        // Something too much is told at once; what is missing is waited for.
+        let known = scope.expected.starts_with(&ours);
+        expect!(known, "{} told {ours:?} instead of {:?}", scope.what, scope.expected);
+        if let Some(end) = scope.raw.read_piece(deadline, &last).await? {
+            return Err(Stop::failed(format!("{} ended ({end:?}) before {last}", scope.what)));
+        }
+    }
+}
+
+/// The whole lines of a body; objects of namespaces that are not ours begin with `other`.
+fn told(bytes: &[u8], near: &str, far: &str) -> Result<Vec<String>, String> {
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
+    let mut told = Vec::new();
+    for line in lines(whole) {
+        let sent = Form::Json.read(bytes::Bytes::copy_from_slice(line))?;
+        let object = Object(sent.json().clone());
+        let place = object.namespace();
+        let other = if place == near || place == far { "" } else { "other " };
+        told.push(format!("{other}{} {place}/{}@{}", sent.word, object.name(), object.rv()));
+    }
+    Ok(told)
+}
+
+async fn refused_names(ctx: &Ctx, namespace: &str) -> Verdict {
+    let path = watched(&CONFIG_MAPS, namespace, "a");
+    let with =
+        |selector: &str| Request::get(path.clone()).query(query(&[("watch", "true"), ("fieldSelector", selector)]));
+    let answer = ctx.send(&with("metadata.name=b")).await?;
+    expect!(answer.is(400, "BadRequest"), "a path and another metadata.name were answered {answer}");
+    // The same name twice is one question; it waits, so that only the head is read.
+    Raw::send(ctx, Transport::Http2, with("metadata.name=a")).await?;
+    Raw::send(ctx, Transport::Http1, Request::get(watched(&CONFIG_MAPS, namespace, "none")).query("watch=true"))
+        .await?;
+    Ok(())
+}
+
+/// Against the order of keys, with one that is the begin of others.
+const NAMES: [&str; 7] = ["m", "b", "z", "a-b", "ab", "a", "a.b"];
+
+async fn initial_order(ctx: &Ctx) -> Verdict {
+    let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "orders", "Order").await?;
+    for resource in [&*CONFIG_MAPS, &CORE_EVENTS, &custom] {
+        let mut made = Vec::new();
+        for name in NAMES {
+            made.push(ctx.create(resource, &sample(ctx, resource, name, "1").await?).await?);
+        }
+        for object in made.into_iter().filter(|object| ["a", "z"].contains(&object.name())) {
+            ctx.update(resource, &object.with("metadata.labels.again", "yes")).await?;
+        }
+        let zero = WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
+        let newest = ctx.list(resource, "").await?.rv();
+        let fresh = WatchOptions { resource_version: Some(newest.to_string()), ..initial_events() };
+        for (transport, options) in [
+            (Transport::Http1, WatchOptions::default()),
+            (Transport::Http2, zero),
+            (Transport::Http1, initial_events()),
+            (Transport::Http2, fresh),
+        ] {
+            in_order_of_keys(ctx, transport, resource, &options).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn in_order_of_keys(ctx: &Ctx, transport: Transport, resource: &Resource, options: &WatchOptions) -> Verdict {
+    let mut watch = open(ctx, transport, resource, options).await?;
+    let mut events: Vec<Event> = Vec::new();
+    while events.len() < NAMES.len() {
+        let Some(event) = watch.next(ctx.limit(30.0)).await? else {
+            return Err(fail("initial events", "the stream ended within them", &events));
+        };
+        events.push(event);
+    }
+    let what = format!("initial events of {} with `{}`", resource.plural, options.query());
+    if let Some(odd) = events.iter().find(|event| event.frame.kind != FrameKind::Added) {
+        return Err(fail(&what, &format!("{} among the first {}", odd.word(), NAMES.len()), &events));
+    }
+    let seen: Vec<&str> = events.iter().map(|event| event.object.name()).collect();
+    let mut sorted = NAMES;
+    sorted.sort_unstable();
+    if seen != sorted {
+        return Err(fail(&what, &format!("{seen:?} is not the order of keys, {sorted:?}"), &events));
+    }
+    let by_rv = events.windows(2).all(|pair| pair[0].frame.rv < pair[1].frame.rv);
+    if by_rv {
+        return Err(Stop::Errored(anyhow::anyhow!("not exercised: the keys were written in their own order")));
+    }
+    ctx.count("streams", 1);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn only_whole_lines_are_told() {
+        let event = |namespace: &str| {
+            serde_json::json!({"type": "ADDED", "object": {"metadata":
+                {"name": "a", "namespace": namespace, "resourceVersion": "5"}}})
+        };
+        let line = |value: Value| format!("{value}\n");
+        let text = format!("{}{}{{\"type\":", line(event("n")), line(event("other")));
+        assert_eq!(told(text.as_bytes(), "n", "nx"), Ok(vec!["ADDED n/a@5".into(), "other ADDED other/a@5".into()]));
+        assert!(told(b"7\n", "n", "nx").is_err());
+    }
+}

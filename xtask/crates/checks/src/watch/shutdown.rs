@@ -1,0 +1,95 @@
+//! What becomes of open watches when an apiserver is told to end.
+
+use std::collections::BTreeMap;
+
+use model::Action;
+use model::Level::Extra;
+use model::history::End;
+
+use crate::support::expected_events::Truth;
+use crate::support::watch_follow::Follower;
+use crate::watch::start::TRANSPORTS;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, config_map};
+use suite::watch::WatchOptions;
+use suite::{expect, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "watch.graceful-shutdown",
+    place: here!(),
+    level: Extra,
+    requirement: "An apiserver with --shutdown-watch-termination-grace-period completes its watches when it is told to end, \
+                  within that time; without it they may be cut. In both cases clients resume without loss.",
+    source: "apiserver pkg/server/config.go, pkg/server/genericapiserver.go (ShutdownWatchTerminationGracePeriod), \
+             pkg/server/filters/watch_termination.go",
+    observed: "Watches of ConfigMaps over HTTP/1.1 and HTTP/2 are open when the apiserver is started again, first without the \
+               flag and then with it: with it, every stream must be completed and not broken, and the log must say that \
+               all watches were drained. Writes before and after each restart must be what the clients have got, \
+               resumed or listed anew.",
+    by_hand: "start kube-apiserver with --shutdown-watch-termination-grace-period=10s, open a watch with curl, kill -TERM \
+              the apiserver: curl ends with 0 and not with 18 or 92",
+    profiles: &["reflagged"],
+    requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+    run: scenario!(graceful_shutdown),
+}];
+
+const FLAG: &str = "shutdown-watch-termination-grace-period";
+const DRAINED: &str = "active watch request(s) have drained";
+const STREAMS_EACH: usize = 3;
+
+async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
+    let restart = |value: &str| Action::Restart { flags: BTreeMap::from([(FLAG.to_owned(), value.to_owned())]) };
+    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let mut readers = Vec::new();
+    for transport in TRANSPORTS {
+        for _ in 0..STREAMS_EACH {
+            readers
+                .push(Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default().bookmarks(), begin).await?);
+        }
+    }
+    write(ctx, &mut readers, "first").await?;
+    ctx.control("kube-apiserver", restart("10s")).await?;
+    ends(ctx, &mut readers).await?;
+    write(ctx, &mut readers, "second").await?;
+    let drained = ctx.log("kube-apiserver")?.matches(DRAINED).count();
+    let again = ctx.control("kube-apiserver", restart("")).await;
+    let ended = ends(ctx, &mut readers).await;
+    again?;
+    let graceful = ended?;
+    let last = write(ctx, &mut readers, "third").await?;
+    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    for reader in &readers {
+        reader.judge(&truth)?;
+    }
+    let broken = graceful.iter().filter(|end| **end != End::Server).count();
+    expect!(broken == 0, "with --{FLAG} {broken} of {} watches were cut: {graceful:?}", graceful.len());
+    let log = ctx.log("kube-apiserver")?;
+    expect!(log.matches(DRAINED).count() > drained, "the server's log does not say that watches were drained");
+    Ok(())
+}
+
+/// Some changes, which every reader gets.
+async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u64, Stop> {
+    let object = ctx.create(&CONFIG_MAPS, &config_map(&format!("a-{phase}"))).await?;
+    ctx.update(&CONFIG_MAPS, &object.with("data.k", "changed")).await?;
+    ctx.delete(&CONFIG_MAPS, &format!("a-{phase}")).await?;
+    let last = ctx.create(&CONFIG_MAPS, &config_map(&format!("b-{phase}"))).await?.rv();
+    for reader in readers {
+        reader.follow_to(last).await?;
+        reader.keep_open().await?;
+    }
+    Ok(last)
+}
+
+/// How each open stream ends.
+async fn ends(ctx: &Ctx, readers: &mut [Follower<'_>]) -> Result<Vec<End>, Stop> {
+    let mut ends = Vec::new();
+    for reader in readers {
+        let end = reader.read_to_end(ctx.limit(30.0)).await?;
+        let how = if end == End::Server { "streams completed" } else { "streams cut" };
+        ctx.count(how, 1);
+        ends.push(end);
+    }
+    Ok(ends)
+}

@@ -1,0 +1,354 @@
+//! How watches begin: after a list, with a state of their own, with initial events and the bookmark that ends them.
+//!
+//! Refused starts are in `watch_expired`.
+
+use std::time::Duration;
+
+use model::Level::Must;
+use model::Resource;
+use model::history::FrameKind;
+
+use crate::support::expected_events::{
+    State, Told, Truth, changes, fail, fault_of_list_then_watch, first_difference, is_even, listed, names, sow,
+    start_of, state_difference, told, while_writing,
+};
+use suite::api::Transport;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, Object, SECRETS};
+use suite::watch::{Event, Watch, WatchOptions};
+use suite::{here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "watch.atomic-list-then-watch",
+        place: here!(),
+        level: Must,
+        requirement: "A LIST at resource version R and a WATCH from R together give the list and every later change, \
+                      with no gap, no duplicate and no event at or before R.",
+        source: "kubernetes.io, Kubernetes API concepts, \"Efficient detection of changes\"; apiserver \
+                 pkg/storage/cacher/watch_cache.go (getAllEventsSinceLocked)",
+        observed: "While a writer creates, changes and deletes ConfigMaps without pause, lists with resourceVersion \
+                   unset and 0 are taken, and each is followed by a watch from its resource version, over HTTP/1.1 and \
+                   HTTP/2. The store's own history decides: the items must be its state at R, the events its changes \
+                   after R.",
+        by_hand: "RV=$(kubectl get --raw /api/v1/namespaces/default/configmaps | jq -r .metadata.resourceVersion); \
+                  kubectl get --raw \"/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=$RV\" and write \
+                  ConfigMaps meanwhile; compare with etcdctl watch --prefix /registry/configmaps/default/ --rev $((RV+1))",
+        profiles: &["default", "no-cache"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(atomic_list_then_watch),
+    },
+    Check {
+        id: "watch.from-zero-or-unset",
+        place: here!(),
+        level: Must,
+        requirement: "A WATCH with resourceVersion unset or 0 first sends one ADDED for each existing object that \
+                      matches, then every change after that state, with no gap and no duplicate; unset begins with a \
+                      state that contains every write acknowledged before the request.",
+        source: "kubernetes.io, Kubernetes API concepts, \"Semantics for watch\"; apiserver \
+                 pkg/storage/cacher/cacher.go (getWatchCacheResourceVersion)",
+        observed: "Such watches, with and without a label selector, over HTTP/1.1 and HTTP/2, are opened while a writer \
+                   works. Some state of the store followed by its later changes must give exactly what was sent, and \
+                   for unset no older state will do than the one acknowledged last. Where nothing matches, nothing is \
+                   sent until something does.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true' and the same with \
+                  &resourceVersion=0",
+        profiles: &["default", "no-cache"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(from_zero_or_unset),
+    },
+    Check {
+        id: "watch.watchlist",
+        place: here!(),
+        level: Must,
+        requirement: "A WATCH with sendInitialEvents=true, resourceVersionMatch=NotOlderThan and \
+                      allowWatchBookmarks=true sends the state at a resource version not older than the requested one \
+                      (with none requested: not older than the request), then one BOOKMARK with that resource version \
+                      and the annotation k8s.io/initial-events-end, then the later changes.",
+        source: "KEP-3157; apiserver pkg/storage/cacher/cacher.go (setInitialEventsEndBookmarkIfRequested)",
+        observed: "Such watches with the resource version unset, 0 and that of the last write are opened over HTTP/1.1 \
+                   and HTTP/2 while a writer works. Up to the bookmark, the stream replayed must equal the store's \
+                   state and an Exact LIST at the bookmark's resource version; after it, the store's later changes \
+                   and no second such bookmark. On a custom resource that nobody writes to, the bookmark must still \
+                   have reached the revision that the store had before the request.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=true\
+                  &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true'",
+        profiles: &["default", "no-cache"],
+        requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
+        run: scenario!(watch_list),
+    },
+];
+
+/// Both ways an event can come over the wire.
+pub(crate) const TRANSPORTS: [Transport; 2] = [Transport::Http1, Transport::Http2];
+
+/// How many objects the writer works on; few, so that each is created, changed and deleted many times.
+const OBJECTS: usize = 8;
+/// How often each kind of start is tried while the writer works.
+const ROUNDS: usize = 5;
+
+async fn atomic_list_then_watch(ctx: &Ctx) -> Verdict {
+    let names = names(OBJECTS);
+    sow(ctx, &names).await?;
+    let (last, begun) = while_writing(ctx, &names, Duration::ZERO, lists_then_watches(ctx)).await?;
+    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    for (query, list, mut watch) in begun {
+        let events = watch.read_to(last, ctx.limit(30.0)).await?;
+        let rv = list.rv();
+        if let Some(fault) = fault_of_list_then_watch(&truth, rv, &listed(ctx, &CONFIG_MAPS, &list), &told(&events)) {
+            return Err(fail(&format!("list with `{query}`"), &fault, &events));
+        }
+        ctx.count("lists", 1);
+        ctx.count("events", events.len() as u64);
+    }
+    Ok(())
+}
+
+async fn lists_then_watches(ctx: &Ctx) -> Result<Vec<(&'static str, Object, Watch)>, Stop> {
+    let mut begun = Vec::new();
+    for _ in 0..ROUNDS {
+        for &transport in ctx.transports() {
+            for query in ["", "resourceVersion=0"] {
+                let list = ctx.list(&CONFIG_MAPS, query).await?;
+                let watch = open(ctx, transport, &CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
+                begun.push((query, list, watch));
+            }
+        }
+    }
+    Ok(begun)
+}
+
+async fn from_zero_or_unset(ctx: &Ctx) -> Verdict {
+    until_something_matches(ctx).await?;
+    let names = names(OBJECTS);
+    sow(ctx, &names).await?;
+    let (last, begun) = while_writing(ctx, &names, Duration::ZERO, watches_with_a_state(ctx)).await?;
+    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    let even = truth.only(is_even);
+    for (options, floor, mut watch) in begun {
+        let events = watch.read_to(last, ctx.limit(30.0)).await?;
+        let expected = if options.labels.is_empty() { &truth } else { &even };
+        match start_of(expected, floor, &told(&events)) {
+            Ok(rv) => ctx.count("initial events", expected.state(rv).len() as u64),
+            Err(fault) => return Err(fail(&format!("watch with `{}`", options.query()), &fault, &events)),
+        }
+        ctx.count("watches", 1);
+        ctx.count("events", events.len() as u64);
+    }
+    Ok(())
+}
+
+/// Options, the revision that the first state must have reached, and the watch.
+type Begun = Vec<(WatchOptions, u64, Watch)>;
+
+async fn watches_with_a_state(ctx: &Ctx) -> Result<Begun, Stop> {
+    let mut begun = Vec::new();
+    for _ in 0..ROUNDS {
+        for &transport in ctx.transports() {
+            for (options, is_fresh) in [(WatchOptions::default(), true), (from_zero(), false)] {
+                for labels in ["", "half=even"] {
+                    let floor = if is_fresh { revision(ctx).await? } else { 0 };
+                    let options = options.clone().labels(labels);
+                    let watch = open(ctx, transport, &CONFIG_MAPS, &options).await?;
+                    begun.push((options, floor, watch));
+                }
+            }
+        }
+    }
+    Ok(begun)
+}
+
+/// Where no object matches, the first thing sent must be the first object that does.
+async fn until_something_matches(ctx: &Ctx) -> Verdict {
+    let secret = |name: &str| Object::new(&SECRETS, name);
+    ctx.create(&SECRETS, &secret("other")).await?;
+    let mut waiting = Vec::new();
+    for &transport in ctx.transports() {
+        for options in [WatchOptions::default(), from_zero()] {
+            waiting.push(open(ctx, transport, &SECRETS, &options.labels("first=yes")).await?);
+        }
+    }
+    let first = ctx.create(&SECRETS, &secret("first").with("metadata.labels.first", "yes")).await?;
+    let key = ctx.key(&SECRETS, "first").await?;
+    let expected = Told { word: "ADDED".into(), key: key.as_str().into(), rv: first.rv() };
+    for mut watch in waiting {
+        let events = watch.read_to(first.rv(), ctx.limit(30.0)).await?;
+        if let Some(fault) = first_difference(std::slice::from_ref(&expected), &told(&events)) {
+            return Err(fail("a watch that nothing matched at its begin", &fault, &events));
+        }
+    }
+    Ok(())
+}
+
+async fn watch_list(ctx: &Ctx) -> Verdict {
+    of_an_idle_resource(ctx).await?;
+    let names = names(OBJECTS);
+    sow(ctx, &names).await?;
+    let (last, begun) = while_writing(ctx, &names, Duration::ZERO, watch_lists(ctx)).await?;
+    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    for (options, floor, mut watch) in begun {
+        let events = watch.read_to(last, ctx.limit(30.0)).await?;
+        let what = format!("watch with `{}`", options.query());
+        let rv = end_of_initial_events(&truth, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
+        let list = ctx.list(&CONFIG_MAPS, &format!("resourceVersion={rv}&resourceVersionMatch=Exact")).await?;
+        let exact = listed(ctx, &CONFIG_MAPS, &list);
+        if let Some(difference) = state_difference(&exact, &truth.state(rv)) {
+            let fault = format!("an Exact LIST at the bookmark's {rv} gives something else: {difference}");
+            return Err(fail(&what, &fault, &events));
+        }
+        ctx.count("watches", 1);
+        ctx.count("initial events", exact.len() as u64);
+        ctx.count("events", events.len() as u64);
+    }
+    Ok(())
+}
+
+async fn watch_lists(ctx: &Ctx) -> Result<Begun, Stop> {
+    let mut begun = Vec::new();
+    for _ in 0..ROUNDS {
+        for &transport in ctx.transports() {
+            let now = revision(ctx).await?;
+            let requests = [(None, now), (Some("0".to_owned()), 0), (Some(now.to_string()), now)];
+            for (resource_version, floor) in requests {
+                let options = WatchOptions { resource_version, ..initial_events() };
+                let watch = open(ctx, transport, &CONFIG_MAPS, &options).await?;
+                begun.push((options, floor, watch));
+            }
+        }
+    }
+    Ok(begun)
+}
+
+/// The watch cache of a type that does not change learns of the store's progress only by asking for it.
+async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
+    let idle = ctx.define(&format!("{}.example.org", ctx.slug()), "idlers", "Idler").await?;
+    let only = ctx.create(&idle, &Object::new(&idle, "only")).await?;
+    let key = ctx.key(&idle, "only").await?;
+    let truth = Truth(vec![Told { word: "ADDED".into(), key: key.as_str().into(), rv: only.rv() }]);
+    for &transport in ctx.transports() {
+        let other = ctx.create(&SECRETS, &Object::new(&SECRETS, &transport.name().replace('/', "-"))).await?;
+        let written = other.rv();
+        for (resource_version, floor) in [(None, revision(ctx).await?), (Some(written.to_string()), written)] {
+            let options = WatchOptions { resource_version, ..initial_events() };
+            let what = format!("watch of an idle resource with `{}`", options.query());
+            let mut watch = open(ctx, transport, &idle, &options).await?;
+            let events = watch.read_until("the end of the initial events", ctx.limit(30.0), is_end_of_initial).await?;
+            end_of_initial_events(&truth, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
+            ctx.count("watches", 1);
+        }
+    }
+    Ok(())
+}
+
+/// Judges a stream with initial events that goes up to the last change in `truth`. Gives the bookmark's resource version.
+fn end_of_initial_events(truth: &Truth, floor: u64, events: &[Event]) -> Result<u64, String> {
+    let at = events.iter().position(is_end_of_initial).ok_or("no bookmark ended the initial events")?;
+    let (initial, rest) = (&events[..at], &events[at + 1..]);
+    let rv = events[at].frame.rv;
+    if rv < floor {
+        return Err(format!("the bookmark is at {rv}, the request asked for {floor} or later"));
+    }
+    if let Some(later) = initial.iter().find(|event| event.frame.rv > rv) {
+        return Err(format!("the bookmark is at {rv}, but {} came before it", Told::from(later)));
+    }
+    if let Some(odd) = initial.iter().find(|event| !event.frame.is_change()) {
+        return Err(format!("{} came before the end of the initial events", Told::from(odd)));
+    }
+    if let Some(odd) = rest.iter().find(|event| is_end_of_initial(event) || is_error(event)) {
+        return Err(format!("{} came after the end of the initial events", Told::from(odd)));
+    }
+    if let Some(difference) = state_difference(&truth.state(rv), &replay(initial)?) {
+        return Err(format!("the initial events are not the state at the bookmark's {rv}: {difference}"));
+    }
+    match first_difference(truth.after(rv), &changes(rest)) {
+        Some(difference) => Err(format!("after the bookmark at {rv}: {difference}")),
+        None => Ok(rv),
+    }
+}
+
+/// What a client's store holds after these events. A server may already mix changes into the initial events.
+fn replay(events: &[Event]) -> Result<State, String> {
+    let mut state = State::new();
+    for event in events {
+        let told = Told::from(event);
+        let known = state.contains_key(&told.key);
+        match (told.word.as_str(), known) {
+            ("ADDED", false) | ("MODIFIED", true) => state.insert(told.key.clone(), told.rv),
+            ("DELETED", true) => state.remove(&told.key),
+            (_, true) => return Err(format!("{told} for an object that had been sent already")),
+            (_, false) => return Err(format!("{told} for an object that had not been sent")),
+        };
+    }
+    Ok(state)
+}
+
+fn is_end_of_initial(event: &Event) -> bool {
+    event.frame.kind == FrameKind::Bookmark { end_of_initial: true }
+}
+
+fn is_error(event: &Event) -> bool {
+    matches!(event.frame.kind, FrameKind::Error { .. } | FrameKind::Unknown { .. })
+}
+
+fn from_zero() -> WatchOptions {
+    WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() }
+}
+
+/// The parameters of a streaming list, without a resource version.
+pub(crate) fn initial_events() -> WatchOptions {
+    WatchOptions { initial_events: true, bookmarks: true, ..WatchOptions::default() }
+}
+
+async fn revision(ctx: &Ctx) -> Result<u64, Stop> {
+    Ok(ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned())
+}
+
+/// A watch that the server must accept, over a transport of choice.
+pub(crate) async fn open(
+    ctx: &Ctx,
+    transport: Transport,
+    resource: &Resource,
+    options: &WatchOptions,
+) -> Result<Watch, Stop> {
+    let query = options.query();
+    ctx.try_watch(transport, resource, options)
+        .await?
+        .map_err(|refusal| Stop::failed(format!("watch with `{query}` was refused: {refusal}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::expected_events::tests::{events, parse};
+
+    #[test]
+    fn initial_events_are_a_state_and_one_bookmark() {
+        let truth = Truth(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@7"));
+        for (floor, stream, rv) in [
+            (5, "ADDED a@5, ADDED b@3, END @5, DELETED b@6, ADDED c@7", 5),
+            (0, "ADDED b@3, ADDED a@5, END @5, BOOKMARK @5, DELETED b@6, BOOKMARK @6, ADDED c@7", 5),
+            (5, "ADDED a@5, ADDED b@3, DELETED b@6, END @6, ADDED c@7", 6),
+            (9, "ADDED a@5, ADDED c@7, END @9", 9),
+        ] {
+            assert_eq!(end_of_initial_events(&truth, floor, &events(stream)), Ok(rv), "{stream}");
+        }
+        for (floor, stream, why) in [
+            (0, "ADDED a@5, ADDED b@3, DELETED b@6, ADDED c@7", "no bookmark"),
+            (6, "ADDED a@5, ADDED b@3, END @5, DELETED b@6, ADDED c@7", "asked for 6"),
+            (0, "ADDED a@5, ADDED b@3, END @4, DELETED b@6, ADDED c@7", "ADDED a@5 came before it"),
+            (0, "ADDED a@5, END @5, DELETED b@6, ADDED c@7", "b should be at 3, seen absent"),
+            (0, "ADDED a@5, ADDED b@3, END @6, ADDED c@7", "b should be absent, seen at 3"),
+            (0, "ADDED a@5, ADDED a@5, ADDED b@3, END @5, DELETED b@6, ADDED c@7", "sent already"),
+            (0, "MODIFIED a@5, ADDED b@3, END @5, DELETED b@6, ADDED c@7", "had not been sent"),
+            (0, "BOOKMARK @4, ADDED a@5, ADDED b@3, END @5, DELETED b@6, ADDED c@7", "BOOKMARK @4 came before"),
+            (0, "ADDED a@5, ADDED b@3, END @5, DELETED b@6, END @6, ADDED c@7", "BOOKMARK @6 came after"),
+            (0, "ADDED a@5, ADDED b@3, END @5, ERROR @0", "ERROR"),
+            (0, "ADDED a@5, ADDED b@3, END @5, ADDED c@7", "should be DELETED b@6"),
+            (0, "ADDED a@5, ADDED b@3, END @5, MODIFIED a@5, DELETED b@6, ADDED c@7", "seen MODIFIED a@5"),
+        ] {
+            let fault = end_of_initial_events(&truth, floor, &events(stream)).expect_err(stream);
+            assert!(fault.contains(why), "{stream}: {fault}");
+        }
+    }
+}

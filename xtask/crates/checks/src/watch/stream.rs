@@ -1,0 +1,386 @@
+//! What any watch stream is made of and how long it lasts: the shape of events, timeouts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use model::Action;
+use model::Level::Must;
+use model::Resource;
+use serde_json::{Value, json};
+
+use crate::support::page::difference;
+use crate::support::watch_raw::{Cut, Raw, event_begin, lines, shown};
+use crate::watch::start::{TRANSPORTS, initial_events};
+use suite::api::Transport;
+use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::ctx::Ctx;
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::wait::pause;
+use suite::{expect, expect_eq, here, scenario};
+
+pub(super) static CHECKS: &[Check] = &[
+    Check {
+        id: "watch.event-shape",
+        place: here!(),
+        level: Must,
+        requirement: "Each event of a JSON watch is an object of exactly the fields type and object; type is ADDED, \
+                      MODIFIED, DELETED, BOOKMARK or ERROR, and the object of an ERROR is a Status. The object of a change is \
+                      in every field what the write was answered with, that of a deletion the last state.",
+        source: "apimachinery pkg/apis/meta/v1/watch.go (WatchEvent), pkg/watch/watch.go (EventType)",
+        observed: "The raw lines of watches that see all five types are looked at: of ConfigMaps (watch cache) and of \
+                   Events (store), over HTTP/1.1 and HTTP/2. The ERROR is provoked by initial events of a resource \
+                   version far in the future. Articles that speak of UPDATED mean MODIFIED: no UPDATED is ever sent.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true' and, for the ERROR, the same \
+                  with &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=999999999999",
+        profiles: &["default", "no-cache"],
+        requires: Requires::AnyCluster(&[Requirement::QuietNamespace]),
+        run: scenario!(event_shape),
+    },
+    Check {
+        id: "watch.timeout-seconds",
+        place: here!(),
+        level: Must,
+        requirement: "A watch with timeoutSeconds=n ends after about n seconds, its HTTP answer complete and without \
+                      ERROR; the parameter timeout means nothing to a watch; without timeoutSeconds the server \
+                      chooses a random time between --min-request-timeout (1800 s unless set) and twice that.",
+        source: "apiserver pkg/endpoints/handlers/get.go (handleWatch), pkg/endpoints/handlers/watch.go",
+        observed: "Over HTTP/1.1 and HTTP/2, streams with a timeoutSeconds of 2 (more on slow machines), with timeout=1s beside one of 3, \
+                   and with timeout=1s alone are timed; each delivers an event while it is open. On the profile \
+                   `reflagged` the apiserver's log tells the default, and it is restarted with --min-request-timeout=2 and ten streams without any \
+                   parameter are timed: each must take 2 to 4 s, and not all the same.",
+        by_hand: "time kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=2'",
+        profiles: &["default", "reflagged"],
+        requires: Requires::AnyCluster(&[Requirement::ExclusiveOn("reflagged")]),
+        run: scenario!(timeout_seconds),
+    },
+];
+
+/// A resource version that no store reaches.
+const FAR_FUTURE: &str = "9000000000000000";
+
+async fn event_shape(ctx: &Ctx) -> Verdict {
+    let namespace = ctx.namespace().await?;
+    let event = |name: &str| Object::new(&CORE_EVENTS, name).with("involvedObject", json!({"namespace": namespace}));
+    let (http1, http2) = (Transport::Http1, ctx.transport());
+    // At the same time, because the watch cache waits three seconds for the future.
+    tokio::try_join!(
+        all_types(ctx, http1, &CONFIG_MAPS, config_map("one")),
+        all_types(ctx, http2, &CONFIG_MAPS, config_map("two")),
+        all_types(ctx, http1, &CORE_EVENTS, event("one")),
+        all_types(ctx, http2, &CORE_EVENTS, event("two")),
+    )?;
+    Ok(())
+}
+
+async fn all_types(ctx: &Ctx, transport: Transport, resource: &Resource, object: Object) -> Verdict {
+    let name = object.name().to_owned();
+    let selector = format!("fieldSelector=metadata.name%3D{name}");
+    let options = initial_events().query().replace("watch=true&", "");
+    let object = ctx.create(resource, &object).await?;
+    let mut changes = Raw::open(ctx, transport, resource, &format!("{options}&{selector}")).await?;
+    changes.read_until("BOOKMARK", ctx.limit(30.0)).await?;
+    let changed = ctx.update(resource, &object.clone().with("metadata.labels.changed", "yes")).await?;
+    ctx.delete(resource, &name).await?;
+    changes.read_until("DELETED", ctx.limit(30.0)).await?;
+    let mut refused = Raw::open(ctx, transport, resource, &format!("{options}&resourceVersion={FAR_FUTURE}")).await?;
+    let cut = refused.read_to_end(ctx.limit(30.0)).await?;
+    expect_eq!(cut, None, "how the stream of {} over {} ended", resource.plural, transport.name());
+    let mut types = Vec::new();
+    for line in changes.lines().into_iter().chain(refused.lines()) {
+        let word = type_of(line, resource).map_err(|fault| {
+            Stop::failed(format!("{} over {}: {fault}: {}", resource.plural, transport.name(), shown(line)))
+        })?;
+        types.push(word);
+        ctx.count("events", 1);
+    }
+    let states = [("ADDED", &object), ("MODIFIED", &changed), ("DELETED", &changed)];
+    if let Some(fault) = fault_of_objects(&changes.lines(), &states) {
+        return Err(Stop::failed(format!("{} over {}: {fault}", resource.plural, transport.name())));
+    }
+    // A second bookmark follows within a second or so: on a slow machine it comes before the changes.
+    let (bookmarks, others): (Vec<String>, Vec<String>) = types.into_iter().partition(|word| word == "BOOKMARK");
+    let what = format!("types of the events of {} over {}", resource.plural, transport.name());
+    expect!(!bookmarks.is_empty(), "{what}: no BOOKMARK");
+    expect_eq!(others, ["ADDED", "MODIFIED", "DELETED", "ERROR"], "{what} besides BOOKMARK");
+    Ok(())
+}
+
+/// Where the objects of these types of events differ from the states that they stand for. A deletion has a resource
+/// version of its own.
+fn fault_of_objects(lines: &[&[u8]], states: &[(&str, &Object)]) -> Option<String> {
+    let events: Vec<Value> = lines.iter().filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    states.iter().find_map(|(word, state)| {
+        let event = events.iter().find(|event| event["type"] == *word)?;
+        let mut expected = state.0.clone();
+        if *word == "DELETED" {
+            expected["metadata"]["resourceVersion"] = event["object"]["metadata"]["resourceVersion"].clone();
+        }
+        let place = difference(&event["object"], &expected)?;
+        Some(format!("the object of {word}: {place}"))
+    })
+}
+
+/// The type of a well-formed event.
+fn type_of(line: &[u8], resource: &Resource) -> Result<String, String> {
+    let event: Value = serde_json::from_slice(line).map_err(|error| format!("no JSON document ({error})"))?;
+    let fields: BTreeSet<&str> = event.as_object().ok_or("no JSON object")?.keys().map(String::as_str).collect();
+    if fields != BTreeSet::from(["object", "type"]) {
+        return Err(format!("an event has the fields type and object, this one {fields:?}"));
+    }
+    let word = event["type"].as_str().ok_or("type is no string")?;
+    let object = Object(event["object"].clone());
+    match word {
+        "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" => {
+            is_of(&object, &resource.api_version(), &resource.kind)?;
+            let rv = object.rv_text();
+            if object.rv() == 0 || rv != object.rv().to_string() {
+                return Err(format!("{word} with the resource version {rv:?}"));
+            }
+            if word != "BOOKMARK" && (object.name().is_empty() || object.uid().is_empty()) {
+                return Err(format!("{word} of an object without name or uid"));
+            }
+        }
+        "ERROR" => {
+            is_of(&object, "v1", "Status")?;
+            let is_failure =
+                object.0["status"] == "Failure" && object.0["code"].as_u64().is_some_and(|code| code >= 400);
+            if !is_failure || !object.0["message"].is_string() || !object.0["reason"].is_string() {
+                return Err("the Status of an ERROR says no failure with code, reason and message".into());
+            }
+        }
+        other => return Err(format!("there is no event type {other}")),
+    }
+    Ok(word.to_owned())
+}
+
+fn is_of(object: &Object, api_version: &str, kind: &str) -> Result<(), String> {
+    let (seen_version, seen_kind) = (&object.0["apiVersion"], &object.0["kind"]);
+    if seen_version != api_version || seen_kind != kind {
+        return Err(format!("an object of {seen_version} {seen_kind} instead of {api_version} {kind}"));
+    }
+    Ok(())
+}
+
+async fn timeout_seconds(ctx: &Ctx) -> Verdict {
+    if ctx.profile().name == "reflagged" {
+        return chosen_by_the_server(ctx).await;
+    }
+    // Objects have the names of transports: each one is used once, also where the endpoint speaks HTTP/1.1 only.
+    try_join_all(ctx.transports().iter().map(|&transport| timeouts(ctx, transport))).await?;
+    Ok(())
+}
+
+async fn timeouts(ctx: &Ctx, transport: Transport) -> Verdict {
+    let short = ctx.stretched(2);
+    tokio::try_join!(
+        asked_for(ctx, transport, "", short),
+        asked_for(ctx, transport, "&timeout=1s", short + 1),
+        outlives(ctx, transport, "timeout=1s", 3),
+    )?;
+    Ok(())
+}
+
+/// The stream delivers an event and then ends by itself after `seconds`.
+async fn asked_for(ctx: &Ctx, transport: Transport, beside: &str, seconds: u32) -> Verdict {
+    let query = &format!("timeoutSeconds={seconds}{beside}");
+    let what = format!("a watch with `{query}` over {}", transport.name());
+    let asked = Duration::from_secs(seconds.into());
+    let begin = Instant::now();
+    let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, query).await?;
+    let written = ctx.create(&CONFIG_MAPS, &config_map(&object_name(query, transport))).await?;
+    let was_open = begin.elapsed() < asked / 2;
+    let cut = match raw.read_to_end(asked + ctx.limit(30.0)).await {
+        Err(Stop::TimedOut { .. }) => {
+            return Err(Stop::failed(format!("{what} was still open after {:.1} s", begin.elapsed().as_secs_f64())));
+        }
+        cut => cut?,
+    };
+    let took = begin.elapsed();
+    if let Some(fault) = fault_of_end(asked..=asked + ctx.limit(5.0), took, &cut, &raw.bytes) {
+        return Err(Stop::failed(format!("{what} {fault}")));
+    }
+    // On a very slow machine the write comes too late to expect anything of it.
+    if was_open {
+        expect!(raw.mentions(&written), "{what} did not deliver {}, created while it was open", written.name());
+        ctx.count("events", 1);
+    }
+    ctx.count("streams", 1);
+    Ok(())
+}
+
+/// The stream is still open after `seconds`.
+async fn outlives(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) -> Verdict {
+    let what = format!("a watch with `{query}` over {}", transport.name());
+    let now = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let name = object_name("late", transport);
+    let only = format!("{query}&resourceVersion={now}&fieldSelector=metadata.name%3D{name}");
+    let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, &only).await?;
+    pause(Duration::from_secs(seconds)).await;
+    let late = ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
+    raw.read_until("ADDED", ctx.limit(30.0)).await?;
+    expect!(raw.mentions(&late), "{what} sent after {seconds} s not the object created then: {}", shown(&raw.bytes));
+    ctx.count("streams", 1);
+    ctx.count("events", 1);
+    Ok(())
+}
+
+fn object_name(text: &str, transport: Transport) -> String {
+    format!("{text}-{}", transport.name()).to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+}
+
+/// `--min-request-timeout` while the server chooses, in seconds.
+const SHORTEST: u32 = 2;
+const STREAMS: usize = 10;
+/// Ten random times out of two seconds that are all this close would be one case in 10^11.
+const ALL_THE_SAME: Duration = Duration::from_millis(100);
+
+async fn chosen_by_the_server(ctx: &Ctx) -> Verdict {
+    let restart =
+        |value: &str| Action::Restart { flags: BTreeMap::from([("min-request-timeout".into(), value.into())]) };
+    let default = flag_in(&ctx.log("kube-apiserver")?, "min-request-timeout");
+    expect_eq!(default.as_deref(), Some("1800"), "--min-request-timeout as the apiserver logs it at its start");
+    ctx.control("kube-apiserver", restart(&ctx.stretched(SHORTEST).to_string())).await?;
+    let verdict = chosen(ctx).await;
+    // Whatever was seen, the others get the server back as it was.
+    ctx.control("kube-apiserver", restart("")).await?;
+    verdict
+}
+
+/// The value with which a flag is first logged: `FLAG: --name="value"`.
+fn flag_in(log: &str, name: &str) -> Option<String> {
+    let (_, rest) = log.split_once(&format!("FLAG: --{name}=\""))?;
+    rest.split_once('"').map(|(value, _)| value.to_owned())
+}
+
+async fn chosen(ctx: &Ctx) -> Verdict {
+    let streams = (0..STREAMS).map(|n| timed(ctx, TRANSPORTS[n % TRANSPORTS.len()]));
+    let mut times = futures::future::try_join_all(streams).await?;
+    times.sort();
+    ctx.count("streams", times.len() as u64);
+    let (shortest, longest) = (times[0], times[times.len() - 1]);
+    expect!(longest - shortest > ALL_THE_SAME, "{STREAMS} streams without timeoutSeconds all took {longest:?}");
+    Ok(())
+}
+
+/// How long a watch without parameters lasts.
+async fn timed(ctx: &Ctx, transport: Transport) -> Result<Duration, Stop> {
+    let shortest = Duration::from_secs(ctx.stretched(SHORTEST).into());
+    let begin = Instant::now();
+    let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, "").await?;
+    let cut = raw.read_to_end(ctx.limit(30.0)).await?;
+    let took = begin.elapsed();
+    match fault_of_end(shortest..=2 * shortest + ctx.limit(2.0), took, &cut, &raw.bytes) {
+        Some(fault) => Err(Stop::failed(format!("a watch without timeoutSeconds over {} {fault}", transport.name()))),
+        None => Ok(took),
+    }
+}
+
+/// Clocks of a host and of its guest differ by less.
+const CLOCKS: Duration = Duration::from_millis(50);
+
+/// Why a stream did not end as it should; None when it did.
+fn fault_of_end(range: RangeInclusive<Duration>, took: Duration, cut: &Cut, bytes: &[u8]) -> Option<String> {
+    if let Some(cut) = cut {
+        return Some(format!("was cut instead of completed: {cut}"));
+    }
+    if took + CLOCKS < *range.start() || took > *range.end() {
+        return Some(format!("ended after {took:.2?} instead of {:.2?} to {:.2?}", range.start(), range.end()));
+    }
+    if !bytes.is_empty() && !bytes.ends_with(b"\n") {
+        return Some(format!("ended within a line: {}", shown(lines(bytes).last()?)));
+    }
+    let is_error = |line: &&&[u8]| line.starts_with(event_begin("ERROR").as_bytes());
+    let error = lines(bytes).iter().find(is_error).map(|line| shown(line))?;
+    Some(format!("sent an ERROR: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn an_event_has_two_fields_and_one_of_five_types() {
+        let added = r#"{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1",
+            "metadata":{"name":"a","uid":"u","resourceVersion":"5"}}}"#;
+        let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+            "message":"m","reason":"Expired","code":410}}"#;
+        let bookmark = r#"{"object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"5"}},
+            "type":"BOOKMARK"}"#;
+        let of = |line: &str| type_of(line.as_bytes(), &CONFIG_MAPS);
+        assert_eq!(of(added), Ok("ADDED".into()));
+        assert_eq!(of(&added.replace("ADDED", "DELETED")), Ok("DELETED".into()));
+        assert_eq!(of(error), Ok("ERROR".into()));
+        assert_eq!(of(bookmark), Ok("BOOKMARK".into()));
+        for (line, why) in [
+            (added.replace("ADDED", "UPDATED"), "no event type UPDATED"),
+            (added.replace("ADDED", "Added"), "no event type Added"),
+            (added.replace("\"type\":\"ADDED\",", ""), "fields"),
+            (added.replace("\"object\"", "\"Object\""), "fields"),
+            (added.replacen('{', "{\"kind\":\"WatchEvent\",", 1), "fields"),
+            (added.replace("ConfigMap", "Secret"), "instead of v1 ConfigMap"),
+            (added.replace("\"5\"", "5"), "resource version"),
+            (added.replace("\"5\"", "\"\""), "resource version"),
+            (added.replace("\"5\"", "\"05\""), "resource version"),
+            (added.replace("\"a\"", "\"\""), "without name"),
+            (bookmark.replace("\"5\"", "\"0\""), "resource version"),
+            (error.replace("Status", "ConfigMap"), "instead of v1 Status"),
+            (error.replace("410", "\"410\""), "no failure"),
+            (error.replace("Failure", "Success"), "no failure"),
+            (format!("{added}{added}"), "no JSON document"),
+            (added[..added.len() - 1].to_owned(), "no JSON document"),
+            ("[]".into(), "no JSON object"),
+        ] {
+            let fault = of(&line).expect_err(&line);
+            assert!(fault.contains(why), "{line}: {fault}");
+        }
+    }
+
+    #[test]
+    fn objects_of_events_are_the_states_that_were_written() {
+        let state = |rv: &str, k: &str| Object(json!({"metadata": {"resourceVersion": rv}, "data": {"k": k}}));
+        let line = |word: &str, state: &Object| json!({"type": word, "object": state.0}).to_string();
+        let (created, changed) = (state("5", "a"), state("6", "b"));
+        let states = [("ADDED", &created), ("MODIFIED", &changed), ("DELETED", &changed)];
+        let fault = |events: [(&str, Object); 3]| {
+            let lines = events.map(|(word, state)| line(word, &state));
+            fault_of_objects(&lines.each_ref().map(|line| line.as_bytes()), &states)
+        };
+        let good = [("ADDED", state("5", "a")), ("MODIFIED", state("6", "b")), ("DELETED", state("7", "b"))];
+        assert_eq!(fault(good.clone()), None);
+        for (at, bad) in [(0, state("5", "b")), (1, state("5", "b")), (2, state("7", "a"))] {
+            let mut events = good.clone();
+            events[at].1 = bad;
+            assert!(fault(events).is_some(), "{at}");
+        }
+    }
+
+    #[test]
+    fn flags_are_found_in_a_log() {
+        let log = "I1121 flags.go:64] FLAG: --a=\"1\"\nI1121 flags.go:64] FLAG: --min-request-timeout=\"1800\"\n";
+        assert_eq!(flag_in(log, "min-request-timeout").as_deref(), Some("1800"));
+        assert_eq!(flag_in(log, "timeout"), None);
+    }
+
+    #[test]
+    fn a_stream_ends_in_time_and_properly() {
+        let range = || seconds(2.0)..=seconds(7.0);
+        let fault = |took, cut: Option<&str>, bytes: &str| {
+            fault_of_end(range(), seconds(took), &cut.map(str::to_owned), bytes.as_bytes()).unwrap_or_default()
+        };
+        let event = "{\"type\":\"ADDED\",\"object\":{}}\n";
+        assert_eq!(fault(2.001, None, event), "");
+        assert_eq!(fault(6.9, None, ""), "");
+        assert!(fault(1.9, None, event).contains("ended after 1.90s"));
+        assert!(fault(7.1, None, event).contains("ended after 7.10s"));
+        assert!(fault(2.1, Some("reset"), event).contains("cut instead of completed: reset"));
+        assert!(fault(2.1, None, &event[..9]).contains("within a line"));
+        let error = format!("{event}{}", event.replace("ADDED", "ERROR"));
+        assert!(fault(2.1, None, &error).contains("sent an ERROR"));
+    }
+}
