@@ -1,4 +1,4 @@
-//! How JUnit files are written: the flavour, and where in the checkout each check is.
+//! Options for JUnit files: the flavour, and the source location of each check.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use report::{Flavour, Form, Places};
 use crate::args::FlavourArg;
 use crate::paths;
 
-/// Of the checkout, with forward slashes.
+/// Relative to the checkout, with forward slashes.
 const CHECKS: &str = "xtask/crates/suite/src/checks";
 
-/// Looks for the checks only where the flavour tells of them.
+/// Looks up the source locations only for the flavour that contains them.
 pub(crate) fn form(flavour: FlavourArg) -> Form {
     let flavour = flavour.into();
     let places = if flavour == Flavour::Extended { places() } else { Places::new() };
@@ -27,7 +27,7 @@ impl From<FlavourArg> for Flavour {
     }
 }
 
-/// File and line of each check's row in the checkout that this program was built from; none where that is gone.
+/// File and line of each check's row in the checkout that this program was built from; empty if that checkout is gone.
 pub(crate) fn places() -> Places {
     let mut places = Places::new();
     let folder = paths::root().join(CHECKS);
@@ -50,7 +50,7 @@ fn is_rust(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "rs")
 }
 
-/// `watch.ordered` of `id: "watch.ordered",`.
+/// Extracts `watch.ordered` from `id: "watch.ordered",`.
 fn id(line: &str) -> Option<&str> {
     line.trim().strip_prefix("id: \"")?.strip_suffix("\",")
 }
@@ -60,9 +60,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_check_has_a_place() {
+    fn every_check_has_a_source_location() {
         let places = places();
         let lost: Vec<&str> = suite::all().map(|check| check.id).filter(|id| !places.contains_key(*id)).collect();
-        assert!(lost.is_empty(), "no place was found of {lost:?}");
+        assert!(lost.is_empty(), "no source location was found for {lost:?}");
     }
 }

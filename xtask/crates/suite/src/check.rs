@@ -1,4 +1,4 @@
-//! What a check is: a row of a table and one function. `list`, `explain`, selection and reports read the same rows.
+//! A check: a row of a table and one function. `list`, `explain`, selection and reports read the same rows.
 
 use futures::future::BoxFuture;
 use model::{Level, Outcome};
@@ -6,9 +6,9 @@ use model::{Level, Outcome};
 use crate::ctx::Ctx;
 use crate::store::StoreError;
 
-/// One requirement and the function that looks whether it holds.
+/// One requirement and the function that checks it.
 pub struct Check {
-    /// `<suite>.<name>`, stable for ever: it is the name in every report.
+    /// `<suite>.<name>`, stable forever: every report uses it as the check's name.
     pub id: &'static str,
     pub level: Level,
     /// One sentence, true of a conforming server.
@@ -17,7 +17,7 @@ pub struct Check {
     pub source: &'static str,
     /// How the check observes it.
     pub observed: &'static str,
-    /// How to see it by hand with kubectl and etcdctl.
+    /// How to observe it by hand with kubectl and etcdctl.
     pub by_hand: &'static str,
     /// The profiles it runs on, one case each.
     pub profiles: &'static [&'static str],
@@ -25,33 +25,33 @@ pub struct Check {
     pub run: Run,
 }
 
-/// What a check needs beyond an apiserver and its store.
+/// A need of a check beyond an apiserver and its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Power over the processes.
+    /// Control over the processes.
     Control,
-    /// The profile for itself while it runs: it restarts or compacts what others use.
+    /// Exclusive use of the profile while the check runs, because it restarts or compacts servers that other cases use.
     Exclusive,
-    /// Both, on this profile only: on the others the check leaves that part out.
+    /// Both, on this profile only; on other profiles the check skips the part that needs them.
     Disrupts(&'static str),
-    /// An etcd of this machine's own architecture, beside components of another one.
+    /// An etcd of the host's architecture, next to components of another architecture.
     NativeStore,
     /// A node on which Pods run.
     Node,
 }
 
-/// What [`Need::NativeStore`] says where there is none.
-pub const NATIVE_STORE: &str = "an etcd of this machine's own architecture, beside components of another one";
+/// The text for an unmet [`Need::NativeStore`].
+pub const NATIVE_STORE: &str = "an etcd of the host's architecture, next to components of another architecture";
 
-/// What [`Need::Node`] says where there is none.
+/// The text for an unmet [`Need::Node`].
 pub const NODE: &str = "a node with kubelet and containers (--cluster node)";
 
 /// How a verdict is reached.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// Talks to the servers and looks at the answers.
+    /// Talks to the servers and checks the answers.
     Scenario(for<'a> fn(&'a Ctx) -> BoxFuture<'a, Verdict>),
-    /// Looks at everything that was recorded, after all scenarios have ended; the judge has the check's id. Pure.
+    /// Decides over all records after all scenarios have ended; the judge has the check's id. Pure.
     Judge,
 }
 
@@ -71,12 +71,12 @@ pub enum Stop {
     TimedOut {
         what: String,
     },
-    /// The environment broke, or what the requirement speaks of did not happen.
+    /// The environment broke, or the event that the requirement is about did not happen.
     Errored(anyhow::Error),
 }
 
 impl From<anyhow::Error> for Stop {
-    /// What a cluster of somebody else does not offer skips the check, whatever it was about to do.
+    /// A check is skipped if an external cluster does not offer what it needs.
     fn from(error: anyhow::Error) -> Stop {
         if let Some(Forbidden { need }) = error.downcast_ref() {
             return Stop::Skipped { need: need.clone() };
@@ -88,7 +88,7 @@ impl From<anyhow::Error> for Stop {
     }
 }
 
-/// The user of an external cluster lacks a right, or its endpoint a protocol.
+/// The user of an external cluster lacks a right, or the endpoint does not speak a protocol.
 #[derive(Debug)]
 pub(crate) struct Forbidden {
     pub(crate) need: String,
@@ -123,17 +123,17 @@ impl Check {
         self.id.split('.').next().unwrap_or(self.id)
     }
 
-    /// Whether the case on `profile` must have the profile for itself.
+    /// Whether the case on `profile` needs exclusive use of the profile.
     pub fn is_exclusive(&self, profile: &str) -> bool {
         self.needs.iter().any(|need| *need == Need::Exclusive || need.disrupts(profile))
     }
 
-    /// Whether the case on `profile` acts on processes.
+    /// Whether the case on `profile` controls processes.
     pub fn needs_control(&self, profile: &str) -> bool {
         self.needs.iter().any(|need| *need == Need::Control || need.disrupts(profile))
     }
 
-    /// The case's name on `profile`: the id alone on the check's first profile.
+    /// The case's name on `profile`: only the id on the check's first profile.
     pub fn case(&self, profile: &str) -> String {
         if self.profiles.first() == Some(&profile) { self.id.to_owned() } else { format!("{}[{profile}]", self.id) }
     }
@@ -145,7 +145,7 @@ impl Need {
     }
 }
 
-/// Fails the check unless the condition holds; the rest is a format string that says what was seen instead.
+/// Fails the check unless the condition holds; the other arguments are a format string that describes the observation.
 #[macro_export]
 macro_rules! expect {
     ($condition:expr, $($text:tt)+) => {
@@ -155,7 +155,7 @@ macro_rules! expect {
     };
 }
 
-/// Fails the check unless both are equal; the text says what they are.
+/// Fails the check unless both values are equal; the text names them.
 #[macro_export]
 macro_rules! expect_eq {
     ($seen:expr, $expected:expr, $($text:tt)+) => {{
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_can_disrupt_one_of_its_profiles() {
+    fn check_can_disrupt_one_of_its_profiles() {
         let quiet = Check {
             id: "storage.example",
             level: Level::Must,

@@ -1,4 +1,4 @@
-//! Which checks run, on which profiles: `--check`, `--level`, `--suite`.
+//! Selects checks and profiles: `--check`, `--level`, `--suite`.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use model::Level;
 use crate::check::Check;
 use crate::checks;
 
-/// What the user asked for; empty lists ask for everything.
+/// The user's selection; empty lists select everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Ids, prefixes ending at a dot or anywhere (`watch.`, `storage.media`), or globs with `*`.
+    /// Ids, prefixes that end at a dot or anywhere (`watch.`, `storage.media`), or globs with `*`.
     pub checks: Vec<String>,
-    /// This level and stronger ones.
+    /// Only this level and stronger ones.
     pub level: Option<Level>,
     pub suites: Vec<String>,
     /// Only these profiles.
@@ -26,7 +26,7 @@ pub struct Case {
     pub profile: &'static str,
 }
 
-/// A pattern or suite that matches nothing at all.
+/// A pattern or name that matches nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub what: &'static str,
@@ -38,7 +38,7 @@ impl std::error::Error for Unknown {}
 
 impl std::fmt::Display for Unknown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "no {} matches `{}`; there are: {}", self.what, self.given, self.valid.join(", "))
+        write!(f, "no {} matches `{}`; valid: {}", self.what, self.given, self.valid.join(", "))
     }
 }
 
@@ -49,7 +49,7 @@ impl Case {
 }
 
 impl Selection {
-    /// The cases in table order. Each word must name something, but together they may leave nothing.
+    /// The cases in table order. Each pattern must match something, but all of them together may select nothing.
     pub fn cases(&self) -> Result<Vec<Case>, Unknown> {
         let ids = || checks::all().map(|check| check.id.to_owned());
         self.known("check", &self.checks, ids, |pattern| checks::all().any(|check| matches(pattern, check.id)))?;
@@ -89,7 +89,7 @@ impl Selection {
     }
 }
 
-/// A glob if it has a `*`, otherwise the id itself or a prefix of it.
+/// Matches a glob if the pattern contains `*`, otherwise the id itself or a prefix of it.
 fn matches(pattern: &str, id: &str) -> bool {
     match pattern.split_once('*') {
         None => id.starts_with(pattern),
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_word_lists_the_valid_ones() {
+    fn unknown_word_lists_the_valid_ones() {
         let selection = Selection { suites: vec!["wach".into()], ..Selection::default() };
-        let Err(error) = selection.cases() else { panic!("`wach` is no suite") };
+        let Err(error) = selection.cases() else { panic!("`wach` must not be a suite") };
         assert!(error.to_string().contains("`wach`") && error.to_string().contains("watch"), "{error}");
     }
 
     #[test]
-    fn a_level_includes_the_stronger_ones() {
+    fn level_includes_the_stronger_ones() {
         let count = |level| Selection { level: Some(level), ..Selection::default() }.cases().unwrap().len();
         assert!(count(Level::Must) <= count(Level::Should));
         assert_eq!(count(Level::Extra), Selection::default().cases().unwrap().len());

@@ -1,33 +1,35 @@
-//! Which cases a cluster of somebody else allows: others write there, and nothing of theirs may be touched.
+//! Which cases may run on an external cluster: it has other users, and a case must not touch their objects.
 //!
-//! A check runs there only if it stands in [`FIT`]. Whoever adds one looks whether it keeps to its namespace and to
-//! custom resources of its own, makes nothing that a controller would act on (a Pod would be started), assumes nothing of
-//! flags, and puts no load on the server that others would feel. What does not stand there needs a cluster of its own.
+//! A check runs there only if it is in [`FIT`]. Before you add one, make sure that it uses only its namespace and
+//! custom resources that it defines itself, creates nothing that a controller would act on (a Pod would be started),
+//! does not depend on flags, and puts no noticeable load on the server. Any other check needs a dedicated cluster.
 
 use model::{ClusterInfo, Shared};
 
 use crate::check::{Check, Run};
 use crate::selection::Case;
 
-/// What a check wants of such a cluster.
+/// A requirement of a check on an external cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Want {
-    /// To look into the store, at what it made itself.
+    /// Access to the store, for the objects that the check creates.
     Store,
-    /// A namespace into which nobody else writes. A controller manager puts a ConfigMap and a ServiceAccount into each.
+    /// A namespace without other writers. A controller manager creates a ConfigMap and a ServiceAccount in each
+    /// namespace.
     Quiet,
     /// Both HTTP versions, because the check compares them.
     Http2,
 }
 use Want::{Http2, Quiet, Store};
 
-/// The need of a check for HTTP/2.
-pub(crate) const HTTP2: &str = "an endpoint that speaks HTTP/2 (this one, or a proxy before it, speaks HTTP/1.1 only)";
+/// The text for an unmet [`Want::Http2`].
+pub(crate) const HTTP2: &str =
+    "an endpoint that speaks HTTP/2 (this one, or a proxy in front of it, speaks only HTTP/1.1)";
 
-/// The only profile that such a cluster can stand for: the one whose flags are the defaults.
+/// The only profile that an external cluster can have: the one with the default flags.
 pub const PROFILE: &str = "default";
 
-/// Checks without judges; those look at what the others did, and at the store.
+/// Scenarios only; judges need the store, and they judge the records of the other checks.
 static FIT: &[(&str, &[Want])] = &[
     ("storage.cr-key", &[Store]),
     ("storage.cr-always-json", &[Store]),
@@ -95,12 +97,12 @@ static FIT: &[(&str, &[Want])] = &[
     ("storage.crd-storage-version", &[Store]),
 ];
 
-/// What is known of the cluster when its cases are chosen.
+/// The known capabilities of the cluster when its cases are chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
-    /// Whether its store can be asked.
+    /// Whether the suite can access its store.
     pub store: bool,
-    /// Whether nobody else writes into new namespaces.
+    /// Whether new namespaces have no other writers.
     pub quiet: bool,
     /// Whether the endpoint speaks HTTP/2.
     pub http2: bool,
@@ -113,13 +115,13 @@ impl Offer {
         Offer { store, quiet: has(|shared| shared.fills_namespaces), http2: has(|shared| shared.http1_only) }
     }
 
-    /// What the case needs and does not get.
+    /// The first need of the case that the cluster does not meet.
     pub fn lacks(self, case: &Case) -> Option<String> {
         lacks(self, case.check, case.profile).map(str::to_owned)
     }
 }
 
-/// Those that can run in the cluster, and the others with what they need.
+/// Splits the cases into those that can run in the cluster, and the others with what they need.
 pub(crate) fn divide(cases: Vec<Case>, cluster: &ClusterInfo) -> (Vec<Case>, Vec<(Case, String)>) {
     let offer = Offer::of(cluster);
     let mut fit = Vec::new();
@@ -134,9 +136,9 @@ pub(crate) fn divide(cases: Vec<Case>, cluster: &ClusterInfo) -> (Vec<Case>, Vec
 }
 
 fn lacks(offer: Offer, check: &Check, profile: &str) -> Option<&'static str> {
-    const OWN: &str = "a cluster of its own";
+    const OWN: &str = "a dedicated cluster";
     if profile != PROFILE {
-        return Some("a control plane with flags of its own");
+        return Some("a control plane with non-default flags");
     }
     if check.needs_control(profile) {
         return Some("control over the components (start, stop, flags)");
@@ -170,26 +172,26 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_scenarios_that_need_nothing_more() {
+    fn table_names_scenarios_with_no_other_needs() {
         for (id, _) in FIT {
-            let check = crate::checks::find(id).unwrap_or_else(|| panic!("{id} is no check"));
+            let check = crate::checks::find(id).unwrap_or_else(|| panic!("{id} is not a check"));
             assert!(matches!(check.run, Run::Scenario(_)) && check.profiles.contains(&PROFILE), "{id}");
             assert!(!check.needs_control(PROFILE) && !check.is_exclusive(PROFILE), "{id}");
-            assert_eq!(FIT.iter().filter(|(other, _)| other == id).count(), 1, "{id} stands twice in the table");
+            assert_eq!(FIT.iter().filter(|(other, _)| other == id).count(), 1, "{id} is in the table twice");
         }
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_capability_is_named() {
         let all = Offer { store: true, quiet: true, http2: true };
         let none = Offer { store: false, quiet: false, http2: false };
         assert_eq!(lack(all, "cc.update-conflict"), None);
         for (name, need) in [
             ("cc.update-conflict", "the raw store"),
             ("watch.reliable", "the raw store"),
-            ("storage.gvr-sweep", "a cluster of its own"),
-            ("storage.roundtrip[json]", "flags of its own"),
-            ("watch.expired-410", "flags of its own"),
+            ("storage.gvr-sweep", "a dedicated cluster"),
+            ("storage.roundtrip[json]", "non-default flags"),
+            ("watch.expired-410", "non-default flags"),
         ] {
             assert!(lack(none, name).is_some_and(|said| said.contains(need)), "{name}: {:?}", lack(none, name));
         }

@@ -1,4 +1,5 @@
-//! The parsers of checks for the fuzz crate: other forms of watches, WebSockets, chunked bodies, and texts of servers.
+//! The parsers of the checks for the fuzz crate: other forms of watches, WebSockets, chunked bodies, and texts of
+//! servers.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,7 +9,7 @@ use super::watch_framing::{dechunk, fault_of_head, fault_of_lines};
 use super::websocket::{Message, assemble, fault_of_handshake, take_frame};
 use super::{etcd_requests, watch_raw};
 
-/// The body of a watch in each form. Wherever the body is split, the same events come out of it.
+/// The body of a watch in each form. It must give the same events, no matter where it is split.
 pub(crate) fn forms(bytes: &[u8]) {
     for form in [Form::Json, Form::Protobuf, Form::Metadata, Form::MetadataProtobuf, Form::Table("Object")] {
         let whole = events(form, &[bytes]);
@@ -26,7 +27,7 @@ pub(crate) fn forms(bytes: &[u8]) {
     }
 }
 
-/// The events of a body that comes in pieces, up to the first that is none.
+/// The events of a body that comes in pieces, up to the first invalid event.
 fn events(form: Form, pieces: &[&[u8]]) -> Vec<Option<Sent>> {
     let (mut buffer, mut seen) = (BytesMut::new(), Vec::new());
     for piece in pieces {
@@ -45,7 +46,8 @@ fn events(form: Form, pieces: &[&[u8]]) -> Vec<Option<Sent>> {
     seen
 }
 
-/// What a WebSocket server sends. Wherever it is split the messages are the same, and they hold no more than was sent.
+/// Data of a WebSocket server. No matter where it is split, the messages must be the same, and hold no more than was
+/// sent.
 pub(crate) fn websocket(bytes: &[u8]) {
     let whole = messages(&[bytes]);
     let length = |message: &Message| match message {
@@ -75,7 +77,7 @@ fn messages(pieces: &[&[u8]]) -> (Vec<Message>, bool) {
     (seen, false)
 }
 
-/// A body in chunks: what it carries is the same when it comes in one chunk.
+/// A chunked body must have the same content as when it comes in one chunk.
 pub(crate) fn chunks(bytes: &[u8]) {
     let Ok((body, count)) = dechunk(bytes) else { return };
     assert!(body.len() < bytes.len() && count <= body.len(), "{count} chunks of {} bytes", body.len());

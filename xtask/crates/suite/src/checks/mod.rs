@@ -114,7 +114,7 @@ mod workload;
 
 use crate::check::Check;
 
-/// Every check there is.
+/// All checks.
 pub fn all() -> impl Iterator<Item = &'static Check> {
     TABLES.iter().flat_map(|table| table.iter())
 }
@@ -222,7 +222,7 @@ mod tests {
     fn ids_are_unique_and_every_row_is_complete() {
         let mut seen = BTreeSet::new();
         for check in all() {
-            assert!(seen.insert(check.id), "{} stands twice in the table", check.id);
+            assert!(seen.insert(check.id), "{} is in the table twice", check.id);
             assert!(check.id.contains('.'), "{} has no suite", check.id);
             for (what, text) in [
                 ("requirement", check.requirement),
@@ -230,17 +230,17 @@ mod tests {
                 ("observed", check.observed),
                 ("by_hand", check.by_hand),
             ] {
-                assert!(text.len() > 10, "{}: {what} says nothing", check.id);
+                assert!(text.len() > 10, "{}: {what} is too short", check.id);
             }
-            assert!(check.requirement.ends_with('.'), "{}: the requirement is no sentence", check.id);
-            assert!(!check.profiles.is_empty(), "{} runs nowhere", check.id);
+            assert!(check.requirement.ends_with('.'), "{}: the requirement is not a sentence", check.id);
+            assert!(!check.profiles.is_empty(), "{} has no profiles", check.id);
         }
     }
 
     #[test]
     fn every_judged_check_has_a_judge() {
         for check in all().filter(|check| matches!(check.run, Run::Judge)) {
-            assert!(crate::judge::JUDGES.iter().any(|(id, _)| *id == check.id), "nobody judges {}", check.id);
+            assert!(crate::judge::JUDGES.iter().any(|(id, _)| *id == check.id), "{} has no judge", check.id);
         }
     }
 }
